@@ -15,9 +15,6 @@ from memory_api.curation.cleanup import (
     clean_up_playbook,
     enqueue_cleanups,
 )
-from memory_api.curation.context import embed_texts, find_nearest_bullets
-from memory_api.curation.duplicate_search import DuplicateSearch
-from memory_api.curation.queries import list_active_bullets
 from memory_api.playbooks.editing.edits import edit_bullet, update_settings
 from memory_api.playbooks.proposals.review import reject_proposal
 from memory_api.playbooks.queries import list_proposals
@@ -27,7 +24,7 @@ from memory_api.runs.queries import list_runs
 from tests.curation.conftest import Book, lesson
 
 SPLIT = "When an upload times out, split the file into parts of 10 MB and send each part again."
-TWIN = "If an upload times out, split the file in parts of 10 MB, and send each part again."
+TWIN = "When an upload times out: split a file into parts of 10 MB, and send each part again."
 OTHER = "Never send the same export twice without changing the period."
 
 
@@ -63,29 +60,13 @@ async def test_duplicates_are_merged_ten_per_version(
     monkeypatch.setattr(cleanup, "MAX_MERGES_PER_RUN", 20)
     names = [f"When tool{n}_run fails, read the file log{n}.txt and ask again." for n in range(24)]
     for text in names:
-        await book.add(text, text.replace("read the", "read its"))
+        await book.add(text, text.replace("read the", "read a"))
     sizes, versions = [], []
     while (before := (await book.row()).version) > (await book.row()).cleaned_version:
         sizes.append(len((await tidied(book)).merged_keys))
         versions.append((await book.row()).version - before)
     assert (sizes, versions) == ([20, 4], [2, 1])
     assert len(await book.bullets()) == 24
-
-
-async def test_nearest_bullets_are_those_of_the_search(book: Book) -> None:
-    texts = [f"When tool{n % 5}_run fails, read page {n % 7} of the log{n}." for n in range(40)]
-    await book.add(*texts)
-    scope = (await book.row()).scope_id
-    search = await DuplicateSearch.open(book.runtime, book.tenant_id, scope)
-    embedder = book.runtime.default_embedder
-    async with book.runtime.sessions.for_tenant(book.tenant_id) as session:
-        rows = await list_active_bullets(session, scope)
-        queries = await embed_texts(embedder, [row.searchable_text for row in rows])
-        found = search.vectors.find_nearest([row.seq for row in rows])
-        for row, query, nearest in zip(rows, queries, found, strict=True):
-            searched = await find_nearest_bullets(session, book.place, query)
-            expected = sorted(other.cosine or 0 for other in searched if other.id != row.id)[-23:]
-            assert [cosine for _, cosine in nearest][:23] == pytest.approx(expected[::-1], abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from memory_api.curation.consolidation.groups import (
 )
 from memory_api.curation.consolidation.prompt import PINNED_HEADING
 from memory_api.curation.content_checks import MAX_BULLET_CHARACTERS
-from memory_api.curation.lesson_duplicates import NearbyBullet
-from memory_api.curation.nearness import MIN_NEARNESS, NearnessScale
+from memory_api.curation.context import NearbyBullet
+from memory_api.curation.nearness import NearnessScale
 from memory_api.playbooks.history.versions import restore_playbook
 from memory_api.playbooks.models import Bullet
 from memory_api.playbooks.ref import ChangeAuthor
@@ -54,11 +54,9 @@ async def tidied(book: Book, *, force: bool = True) -> CleanupResult:
     return await clean_up_playbook(book.runtime, book.tenant_id, book.place, new_id(), force=force)
 
 
-async def test_rules_join_three_that_say_the_same(book: Book) -> None:
+async def test_rules_join_three_with_the_same_words(book: Book) -> None:
     text = "When an upload times out, split the file into parts of 10 MB and send each part again."
-    keys = await book.add(
-        text, text.replace("into", "in"), text.replace("When", "If").replace("parts", "some parts")
-    )
+    keys = await book.add(text, text.replace(",", ":"), text.replace("the file", "a file"))
     for key in keys:
         await book.set(key, helpful=1)
     done = await tidied(book)
@@ -169,6 +167,7 @@ async def test_long_bullet_is_marked(asked: Book, stub: StubProvider) -> None:
     [
         (lambda a, b, c: merge(a, b, content="Call get_user_details."), "omits"),
         (lambda a, b, c: merge(a, "pat-09999"), "not in the prompt"),
+        (lambda a, b, c: merge(a, b), "requires `content`"),
         (lambda a, b, c: merge(a, b, content=EVIL), "Most words"),
         (lambda a, b, c: {"type": "DELETE", "bullet_id": a}, "helpful verdicts"),
         (lambda a, b, c: {"type": "UPDATE", "bullet_id": b, "content": "x " * 5_000}, "longer"),
@@ -220,7 +219,7 @@ async def test_declined_merge_is_not_proposed_again(
 ) -> None:
     first, second = await asked.add(ASK, FIRST)
     await asked.configure(review_mode="required")
-    stub.behave = lambda call: consolidated(merge(first, second))
+    stub.behave = lambda call: consolidated(merge(first, second, content=ASK))
     proposal = (await tidied(asked)).proposal_id
     path = f"/api/v1/playbooks/book/proposals/{proposal}/reject"
     assert (await api.post(path, json={"reason": "No."})).status_code == 204
@@ -280,7 +279,7 @@ async def test_bullet_is_split(asked: Book, stub: StubProvider) -> None:
 async def test_review_makes_one_proposal(asked: Book, stub: StubProvider) -> None:
     first, second = await asked.add(ASK, FIRST)
     await asked.configure(review_mode="required")
-    stub.queue(consolidated(merge(first, second)))
+    stub.queue(consolidated(merge(first, second, content=ASK)))
     assert (await tidied(asked)).proposal_id is not None
     assert set(await asked.bullets()) == {first, second}
 
@@ -330,7 +329,7 @@ async def test_consolidation_on_request(
     asked: Book, api: AsyncClient, stub: StubProvider, make_tenant: Any
 ) -> None:
     first, second = await asked.add(ASK, FIRST)
-    stub.behave = lambda call: consolidated(merge(first, second))
+    stub.behave = lambda call: consolidated(merge(first, second, content=ASK))
     queued = await api.post("/api/v1/playbooks/book/consolidate")
     assert (queued.status_code, queued.json()["kind"]) == (202, CLEANUP)
     await asked.drain()
@@ -383,4 +382,4 @@ def test_nearness_is_symmetric_and_in_range() -> None:
     scale = NearnessScale([ASK, FIRST, START, OTHER])
     assert scale.measure(ASK, ASK, 1.0) == pytest.approx(1.0)
     assert scale.measure(ASK, FIRST, 0.8) == pytest.approx(scale.measure(FIRST, ASK, 0.8))
-    assert scale.measure(ASK, FIRST, 0.8) >= MIN_NEARNESS > scale.measure(ASK, OTHER, 0.5)
+    assert scale.measure(ASK, FIRST, 0.8) > scale.measure(ASK, OTHER, 0.5)

@@ -29,8 +29,16 @@ CHECK = "Check that the account is open before a refund is booked."
 NEVER = "Never send the same export twice without changing the period."
 
 
+SAME = "when an upload times out: split the file into parts of 10 MB, and send each part again"
+"""SPLIT with another case, punctuation and no other word."""
+
+
 async def test_new_lessons_become_bullets_in_their_sections(book: Book) -> None:
-    done = await book.learn(lesson(SPLIT), lesson(NEVER), lesson("決して同じ予約を二回送らない。"))
+    done = await book.learn(
+        lesson(SPLIT),
+        lesson(NEVER, section="mistakes to avoid"),
+        lesson("決して同じ予約を二回送らない。", kind="insight"),
+    )
     assert [(c["action"], c["content"]) for c in done.bullet_changes()] == [
         ("added", SPLIT),
         ("added", NEVER),
@@ -38,10 +46,9 @@ async def test_new_lessons_become_bullets_in_their_sections(book: Book) -> None:
     ]
     bullets = {b.content: b for b in (await book.bullets()).values()}
     assert bullets[SPLIT].section == "PATTERNS & APPROACHES"
-    assert bullets[SPLIT].when_to_use == "When an upload times out"
     assert bullets[SPLIT].searchable_text == SPLIT, "no word counts twice"
     assert bullets[NEVER].section == "MISTAKES TO AVOID"
-    assert bullets["決して同じ予約を二回送らない。"].section == "MISTAKES TO AVOID"
+    assert bullets["決して同じ予約を二回送らない。"].section == "OTHERS"
     assert await book.remembered() == ["added"] * 3
 
 
@@ -57,10 +64,9 @@ async def test_second_curation_changes_nothing(book: Book) -> None:
     assert [(await book.memory(key)).observation_count for key in before] == [1, 1, 1]
 
 
-async def test_rephrased_lesson_is_counted_as_observation(book: Book) -> None:
+async def test_same_words_are_counted_as_observation(book: Book) -> None:
     await book.learn(lesson(SPLIT))
-    again = "If an upload times out, split the file in parts of 10 MB and send each part again!"
-    done = await book.learn(lesson(again))
+    done = await book.learn(lesson(SAME))
     (change,) = done.bullet_changes()
     assert (change["action"], change["key"]) == ("kept", "pat-00001")
     assert (await book.memory("pat-00001")).observation_count == 2
@@ -75,6 +81,8 @@ async def test_rephrased_lesson_is_counted_as_observation(book: Book) -> None:
         ("Wait 5 seconds before the next call.", "Wait 60 seconds before the next call."),
         ("Call show_album before you list songs.", "Call show_playlist before you list songs."),
         ("Check the stock before booking a flight.", "Check the stock before booking a hotel."),
+        ("Call search before book.", "Call book before search."),
+        ("Retry the call.", "Do not retry the call."),
         ("予約の前に在庫を確認する。", "予約の後に在庫を確認する。"),
     ],
 )
@@ -87,71 +95,20 @@ async def test_lessons_with_relevant_difference_stay_separate(
 
 
 async def test_equal_lessons_of_one_run_become_one_bullet(book: Book) -> None:
-    twice = "When an upload times out, split the file into parts of 10 MB, and send each part again"
-    done = await book.learn(lesson(SPLIT), lesson(twice))
+    done = await book.learn(lesson(SPLIT), lesson(SAME))
     assert [r.key for r in done.results] == ["pat-00001"]
     assert (await book.memory("pat-00001")).observation_count == 2
-
-
-async def test_more_complete_lesson_replaces_bullet(book: Book) -> None:
-    (key,) = await book.add(
-        "Split a large export into months, fetch each and join the files.", section="pat"
-    )
-    await book.set(key, helpful=4)
-    fuller = (
-        "Split a large export into months, fetch each month with export_rows and join the files."
-    )
-    done = await book.learn(lesson(fuller))
-    assert [(r.action, r.key) for r in done.results] == [("updated", key)]
-    bullet = (await book.bullets())[key]
-    assert (bullet.content, bullet.helpful) == (fuller, 4)
-    assert not (await book.learn(lesson(fuller))).changed
-
-
-async def test_bullets_matching_one_lesson_are_merged_with_counters(book: Book) -> None:
-    first, second = await book.add(
-        SPLIT, "If an upload times out, split the file in parts of 10 MB and send each part again"
-    )
-    await book.set(first, helpful=2, harmful=1)
-    await book.set(second, helpful=3, neutral=1)
-    done = await book.learn(lesson(SPLIT.replace("When an", "Whenever an")))
-    assert [r.action for r in done.results] == ["merged"]
-    (bullet,) = (await book.bullets()).values()
-    assert (bullet.helpful, bullet.harmful, bullet.neutral) == (5, 1, 1)
-    assert (await book.memory(bullet.id)).observation_count == 3
 
 
 async def test_pinned_bullet_is_never_changed(book: Book) -> None:
     (key,) = await book.add("Split a large export into months and join the files.")
     await book.set(key, pinned=True, playbook_version=2)
     before = await book.bullets()
-    more = "Split a large export into months with export_rows and join the files."
+    same = "split a large export into months, and join the files"
     hint = RevisionHint(key=key, action="revise", when_to_use="When an export is large")
-    done = await book.learn(lesson(more, hints=[hint]))
+    done = await book.learn(lesson(same, hints=[hint]))
     assert (await book.bullets()) == before
     assert [kept.key for kept in done.known_lessons] == [key]
-
-
-async def test_contradicting_lesson_is_linked_and_weaker_is_quarantined(book: Book) -> None:
-    (old,) = await book.add("Always retry a booking after it was declined.")
-    done = await book.learn(lesson("Never retry a booking after it was declined."))
-    new = done.results[0].key or ""
-    assert done.quarantined_keys == [new]
-    assert (await book.bullets())[new].status == "quarantined"
-    assert (await book.bullets())[old].status == "active"
-    pair = ((await book.memory(new)).id, (await book.memory(old)).id)
-    assert await book.links("contradicts") == [pair]
-    assert not (await book.learn(lesson("Never retry a booking after it was declined!"))).changed
-
-
-async def test_harmful_bullet_is_replaced_by_contradicting_lesson(book: Book) -> None:
-    (old,) = await book.add("Always retry a booking after it was declined.")
-    await book.set(old, harmful=2)
-    done = await book.learn(lesson("Never retry a booking after it was declined."))
-    assert done.quarantined_keys == [old]
-    bullets = await book.bullets()
-    assert bullets[old].status == "quarantined"
-    assert bullets[done.results[0].key or ""].status == "active"
 
 
 async def test_revision_hint_narrows_condition_of_bullet(book: Book) -> None:
@@ -207,7 +164,7 @@ async def test_quarantined_bullet_still_covers_its_lesson(book: Book) -> None:
     await quarantine_harmful_bullets(
         book.runtime, book.tenant_id, book.place, ChangeAuthor("curator")
     )
-    done = await book.learn(lesson(SPLIT.replace("into parts", "in parts")))
+    done = await book.learn(lesson(SAME))
     assert [kept.key for kept in done.known_lessons] == [key]
     assert list(await book.bullets()) == [key]
 
@@ -217,7 +174,7 @@ async def test_reviewed_playbook_gets_one_proposal(book: Book) -> None:
     done = await book.learn(lesson(SPLIT), lesson(CHECK))
     assert done.proposal_id is not None
     assert await book.bullets() == {}
-    for again in (lesson(SPLIT), lesson(SPLIT.replace("into parts", "in parts"))):
+    for again in (lesson(SPLIT), lesson(SAME)):
         assert (await book.learn(again)).proposal_id is None
     await accept_proposal(book.runtime, book.tenant_id, book.place, done.proposal_id, "person")
     assert len(await book.bullets()) == 2
@@ -226,7 +183,7 @@ async def test_reviewed_playbook_gets_one_proposal(book: Book) -> None:
 
 async def test_concurrent_runs_create_one_proposal(book: Book) -> None:
     await book.configure(review_mode="required")
-    texts = [SPLIT, SPLIT.replace("into parts", "in parts"), SPLIT]
+    texts = [SPLIT, SAME, SPLIT]
     thought = [await book.think(lesson(text)) for text in texts]
     done = await asyncio.gather(*(book.merge(one) for one in thought))
     assert sum(one.proposal_id is not None for one in done) == 1
@@ -242,7 +199,7 @@ async def test_rejected_change_is_not_proposed_again(book: Book) -> None:
 
 async def test_concurrent_runs_create_no_duplicates(book: Book) -> None:
     """Sixteen curations thought out against the same empty playbook, merged at once."""
-    texts = [SPLIT, SPLIT.replace("into parts", "in parts"), CHECK, NEVER]
+    texts = [SPLIT, SAME, CHECK, NEVER]
     thought = [await book.think(lesson(texts[n % 4])) for n in range(16)]
     done = await asyncio.gather(*(book.merge(one) for one in thought))
     assert sum(m.changed for m in done) == 3
@@ -261,17 +218,6 @@ async def test_lesson_planned_before_merge_goes_to_survivor(
     await book.deltas(DeltaContextItem(type="MERGE", bullet_id=first, source_ids=[second]))
     done = await book.merge(thought)
     assert [kept.key for kept in done.known_lessons] == [first]
-
-
-async def test_bullet_changed_since_planning_is_not_rewritten(book: Book) -> None:
-    (key,) = await book.add("Split a large export into months and join the files.")
-    more = "Split a large export into months with export_rows and join the files."
-    thought = await book.think(lesson(more))
-    assert [d.type for d in thought.deltas] == ["UPDATE"]
-    await book.deltas(DeltaContextItem(type="UPDATE", bullet_id=key, content="Ask a person."))
-    done = await book.merge(thought)
-    assert not done.changed
-    assert (await book.bullets())[key].content == "Ask a person."
 
 
 async def test_caller_finishes_in_same_transaction(book: Book) -> None:

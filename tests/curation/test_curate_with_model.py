@@ -97,7 +97,7 @@ async def test_two_advices_of_a_lesson_become_two_bullets(asked: Book, stub: Stu
 
 async def test_model_is_not_called_when_rules_decide_all(asked: Book, stub: StubProvider) -> None:
     await asked.add(SPLIT, NEVER)
-    thought = await asked.think(lesson(SPLIT.replace("into", "in")), lesson(NEVER))
+    thought = await asked.think(lesson(SPLIT.lower()), lesson(NEVER))
     assert (stub.calls, thought.engine, len(thought.known_lessons)) == ([], "rules", 2)
 
 
@@ -288,18 +288,26 @@ async def test_harmful_bullet_may_be_deleted(asked: Book, stub: StubProvider) ->
     assert [r.action for r in done.results] == ["deleted"]
 
 
-async def test_overlooked_contradiction_is_detected(asked: Book, stub: StubProvider) -> None:
+@pytest.mark.parametrize("harmful", [0, 2])
+async def test_weaker_bullet_of_a_contradiction_is_quarantined(
+    asked: Book, stub: StubProvider, harmful: int
+) -> None:
     (old,) = await asked.add("Always retry a booking after it was declined.")
+    await asked.set(old, harmful=harmful)
     contrary = "Never retry a booking after it was declined."
-    stub.queue(answer(said(operation("ADD", 1, section="mis", content=contrary))))
+    stub.queue(
+        answer(said(operation("ADD", 1, section="mis", content=contrary, contradicts=[old])))
+    )
     done = await asked.learn(lesson("Bookings that were declined stay declined."))
-    assert done.quarantined_keys == [done.results[0].key]
-    assert (await asked.bullets())[old].status == "active"
+    new = done.results[0].key or ""
+    assert done.quarantined_keys == [old if harmful else new]
+    pair = ((await asked.memory(new)).id, (await asked.memory(old)).id)
+    assert await asked.links("contradicts") == [pair]
 
 
-async def test_near_duplicate_from_model_is_not_added(asked: Book, stub: StubProvider) -> None:
+async def test_duplicate_from_model_is_not_added(asked: Book, stub: StubProvider) -> None:
     (key,) = await asked.add(SPLIT)
-    twin = SPLIT.replace("into parts", "in parts")
+    twin = SPLIT.lower().replace(",", "")
     stub.queue(answer(said(operation("ADD", 1, section="pat", content=twin))))
     done = await asked.learn(lesson("Large uploads that time out should be sent in 10 MB parts."))
     assert [kept.key for kept in done.known_lessons] == [key]

@@ -283,31 +283,6 @@ async def test_decisions_are_listed_in_pages(
     assert answered.status_code == 404
 
 
-async def test_near_bullet_that_appeared_returns_lesson_to_inbox(
-    asked: Book, stub: StubProvider
-) -> None:
-    lesson = "Ask for the user ID, then look the reservation up with get_user_details."
-    same = "When a customer mentions a booking, first obtain the user ID and call get_user_details."
-    stub.queue(answer(said(operation("ADD", 1, section="OTHERS", content=lesson))))
-    await asked.add("Never export twice.")
-    run = await claim(asked, await asked.hand_on(lesson))
-    await worker.execute_run(asked.runtime, run, worker.RUN_STEPS)
-    (key,) = await asked.add(same)
-    stub.behave = lambda call: answer(said(operation("KEEP", 1, bullet_id=key)))
-    await asked.drain()
-    first, second = await asked.runs(APPLY)
-    assert first.result["lessons"][0]["decision"] == "waiting"
-    assert second.result["lessons"][0] | {"reason": ""} == {
-        "memory_id": first.result["lessons"][0]["memory_id"],
-        "trace_id": first.result["lessons"][0]["trace_id"],
-        "decision": "already_known",
-        "key": key,
-        "reason": "",
-    }
-    assert len(await asked.bullets()) == 2
-    assert (await asked.memory(key)).observation_count == 2
-
-
 async def test_reviewed_playbook_gets_one_proposal_per_batch(book: Book) -> None:
     await book.add("Never export twice.")
     await book.configure(review_mode="required")

@@ -41,10 +41,10 @@ async def test_pinned_bullet_is_not_changed_by_a_model(asked: Book, stub: StubPr
     for refused in (
         operation("UPDATE", 1, bullet_id=pinned, content=LONGER),
         operation("UPDATE", 1, bullet_id=pinned, when_to_use="When you upload"),
-        operation("MERGE", 1, bullet_id=pinned, source_ids=[other]),
-        operation("MERGE", 1, bullet_id=other, source_ids=[pinned]),
+        operation("MERGE", 1, bullet_id=pinned, source_ids=[other], content=SPLIT_TOO),
+        operation("MERGE", 1, bullet_id=other, source_ids=[pinned], content=SPLIT_TOO),
         operation("MERGE", 1, source_ids=[other, pinned], content=SPLIT_TOO),
-        operation("MERGE", bullet_id=other, source_ids=[pinned]),
+        operation("MERGE", bullet_id=other, source_ids=[pinned], content=SPLIT_TOO),
         operation("DELETE", 1, bullet_id=pinned),
     ):
         assert f"Bullet {pinned} is pinned." in reasons(await refuse(asked, stub, refused))

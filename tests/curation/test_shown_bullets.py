@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from memory_api.core.ids import new_id
-from memory_api.curation.context import CurationContext, LessonEvidence
-from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.context import CurationContext, LessonEvidence, NearbyBullet
 from memory_api.curation.prompt import (
     MAX_SHOWN_BULLETS_PER_LESSON,
     MAX_SHOWN_TOOLS,

@@ -1,4 +1,4 @@
-"""Similarity in wording: the measure and the differing words."""
+"""Similarity in wording."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_api.text.similarity import exclusive_words, wording_similarity
+from memory_api.text.similarity import wording_similarity
 from tests.support.cases import each_case
 
 some_texts = st.lists(
@@ -36,10 +36,3 @@ def test_similarity_values(a: str, b: str, score: float) -> None:
 def test_similarity_is_symmetric_and_bounded(a: str, b: str) -> None:
     assert 0.0 <= wording_similarity(a, b) == wording_similarity(b, a) <= 1.0
     assert wording_similarity(a, a) == 1.0
-
-
-def test_words_of_one_text_only() -> None:
-    a, b = "Find the most played song of the album", "Find the least played song of the album"
-    assert exclusive_words(a, b) == (("most",), ("least",))
-    assert exclusive_words("retry once", "Retry ONCE!") == ((), ())
-    assert exclusive_words("a a b", "a b b") == (("a",), ("b",))

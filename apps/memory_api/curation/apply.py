@@ -15,24 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.curation.capacity import archive_bullets, choose_archived, drop_last_adds
 from memory_api.curation.confirmation import hold_or_confirm, restrict_unconfirmed
-from memory_api.curation.context import (
-    embed_texts,
-    find_earlier_decisions,
-    find_nearest_bullets,
-    list_proposed_texts,
-    to_nearby,
-)
-from memory_api.curation.decision_log import save_decisions
-from memory_api.curation.lesson_duplicates import (
+from memory_api.curation.context import find_earlier_decisions, list_proposed_texts
+from memory_api.curation.contradictions import (
     Contradiction,
     contradictions_of,
     link_contradictions,
 )
-from memory_api.curation.nearness import find_near_text
-from memory_api.curation.queries import (
-    find_decisions,
-    load_memories,
-)
+from memory_api.curation.decision_log import save_decisions
 from memory_api.curation.rebase import CurrentPlaybook, RebasedPlan, rebase_plan
 from memory_api.curation.schemas import (
     ApplyResult,
@@ -41,16 +30,13 @@ from memory_api.curation.schemas import (
 )
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryStatus
-from memory_api.memories.search.query import EmbeddedQuery
-from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.bullet_rows import to_bullet, to_state
 from memory_api.playbooks.deltas import bullet_from_delta
 from memory_api.playbooks.editing.edits import plan_deltas
 from memory_api.playbooks.editing.plan import ChangeConditions, ChangePlan, ChangeResult
 from memory_api.playbooks.editing.transaction import change_playbook
-from memory_api.playbooks.models import Bullet
 from memory_api.playbooks.proposals.review import add_proposal
-from memory_api.playbooks.queries import find_bullets, get_playbook, list_changed_bullets
+from memory_api.playbooks.queries import find_bullets, get_playbook
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.tables import PlaybookRow
 from memory_api.playbooks.verdicts.quarantine import set_status
@@ -61,8 +47,6 @@ OnApplied = Callable[[AsyncSession, ApplyResult], Awaitable[None]]
 
 NEW_KEY = "new"
 """Placeholder for the key of a bullet that has none yet."""
-MAX_RECENT_CHANGES = 500
-"""Bullets changed since the plan was made that are compared with it: the newest."""
 
 
 class _ReviewRequired(Exception):
@@ -70,10 +54,6 @@ class _ReviewRequired(Exception):
 
 
 class _PlaybookDeleted(Exception): ...
-
-
-class _VectorsRequired(Exception):
-    """The playbook changed since the plan was made, so the ADD texts must be compared with it."""
 
 
 @dataclass
@@ -84,8 +64,6 @@ class _Application:
     plan: CurationPlan
     author: ChangeAuthor
     on_applied: OnApplied | None
-    queries: Mapping[str, EmbeddedQuery] | None = None
-    """The contents of the ADD deltas of a model, embedded if the playbook changed."""
     rebased: RebasedPlan = field(default_factory=lambda: RebasedPlan((), (), ()))
     contradictions: Sequence[Contradiction] = ()
     archived: Sequence[str] = ()
@@ -115,11 +93,17 @@ async def apply_plan(
         for delta in plan.deltas
         if delta.type == "ADD"
     ]
+    planner, conditions = _planner(application), ChangeConditions(create_missing=True)
     try:
-        await _apply(runtime, tenant_id, application, new)
-    except _VectorsRequired:
-        application.queries = await _embed_additions(runtime, tenant_id, plan)
-        await _apply(runtime, tenant_id, application, new)
+        await change_playbook(
+            runtime, tenant_id, playbook, planner, author, conditions, expected=new
+        )
+    except _ReviewRequired:
+        async with runtime.sessions.for_tenant(tenant_id) as session:
+            await _propose(session, application)
+    except _PlaybookDeleted:
+        async with runtime.sessions.for_tenant(tenant_id) as session:
+            await application.finish(session, ApplyResult.of_deleted_playbook(plan))
     assert application.result is not None, "set in the transaction that wrote"
     return application.result
 
@@ -129,6 +113,12 @@ class PreparedProposal:
     """A plan that becomes a proposal, whatever the review mode of its playbook is."""
 
     application: _Application
+
+    @classmethod
+    def of(
+        cls, playbook: PlaybookRef, plan: CurationPlan, author: ChangeAuthor
+    ) -> PreparedProposal:
+        return cls(_Application(playbook, plan, author, None))
 
     def with_memories(self, ids: Mapping[UUID, UUID]) -> PreparedProposal:
         """The lessons as they were stored: the IDs of drafts → those of their memories."""
@@ -152,77 +142,6 @@ class PreparedProposal:
         return self.application.result.proposal_id
 
 
-async def prepare_proposal(
-    runtime: Runtime,
-    tenant_id: UUID,
-    playbook: PlaybookRef,
-    plan: CurationPlan,
-    author: ChangeAuthor,
-) -> PreparedProposal:
-    """Embed what is needed to compare the plan with a playbook that has changed."""
-    queries = await _embed_additions(runtime, tenant_id, plan)
-    return PreparedProposal(_Application(playbook, plan, author, None, queries))
-
-
-async def _apply(
-    runtime: Runtime, tenant_id: UUID, application: _Application, new: Sequence[Bullet]
-) -> None:
-    ref, author = application.playbook, application.author
-    planner, conditions = _planner(application), ChangeConditions(create_missing=True)
-    try:
-        await change_playbook(runtime, tenant_id, ref, planner, author, conditions, expected=new)
-    except _ReviewRequired:
-        async with runtime.sessions.for_tenant(tenant_id) as session:
-            await _propose(session, application)
-    except _PlaybookDeleted:
-        async with runtime.sessions.for_tenant(tenant_id) as session:
-            await application.finish(session, ApplyResult.of_deleted_playbook(application.plan))
-
-
-def _additions_by_model(plan: CurationPlan) -> list[str]:
-    """The contents that a model adds for lessons."""
-    return [
-        change.delta.content
-        for change in plan.changes
-        if change.by_model and change.lessons and change.delta.type == "ADD"
-    ]
-
-
-async def _embed_additions(
-    runtime: Runtime, tenant_id: UUID, plan: CurationPlan
-) -> dict[str, EmbeddedQuery]:
-    texts = _additions_by_model(plan)
-    embedder = await runtime.get_tenant_embedder(tenant_id)
-    return dict(zip(texts, await embed_texts(embedder, texts), strict=True))
-
-
-async def _load_current(
-    session: AsyncSession, playbook: PlaybookRow, application: _Application
-) -> CurrentPlaybook:
-    """`load_current_playbook`, with the changed bullets that are near to an ADD of a model. Raises
-    `_VectorsRequired` if the contents are not embedded yet.
-    """
-    plan = application.plan
-    current = await load_current_playbook(session, playbook, plan)
-    if not current.changed or not _additions_by_model(plan):
-        return current
-    if application.queries is None:
-        raise _VectorsRequired
-    near: dict[str, str] = {}
-    for content, query in application.queries.items():
-        found = await find_nearest_bullets(session, application.playbook, query)
-        key = find_near_text(
-            content,
-            [
-                (nearby.bullet.id, nearby.bullet.content, nearby.cosine or 0.0)
-                for nearby in found
-                if nearby.bullet.id in current.changed
-            ],
-        )
-        near |= {content: key} if key is not None else {}
-    return replace(current, near=near)
-
-
 def _planner(
     application: _Application,
 ) -> Callable[[AsyncSession, PlaybookRow], Awaitable[ChangePlan]]:
@@ -231,7 +150,7 @@ def _planner(
             raise _PlaybookDeleted
         if _requires_review(playbook):
             raise _ReviewRequired
-        current = await _load_current(session, playbook, application)
+        current = await load_current_playbook(session, playbook, application.plan)
         application.rebased = await restrict_unconfirmed(
             session,
             rebase_plan(application.plan, current),
@@ -267,27 +186,13 @@ async def load_current_playbook(
     lesson_prints = [fingerprint(lesson.text) for lesson in plan.lessons]
     texts = [c.delta.content for c in plan.changes if c.delta.content]
     prints = sorted({*map(fingerprint, texts), *lesson_prints})
-    rows = [*(await find_bullets(session, playbook.scope_id, keys, fingerprints=prints)).values()]
-    same_text = [row for row in rows if row.fingerprint in prints]
-    changed: list[MemoryRow] = []
-    if playbook.version > plan.version:
-        ids = await list_changed_bullets(session, playbook.scope_id, plan.version, playbook.version)
-        memories = (await load_memories(session, ids)).values()
-        changed = sorted(memories, key=lambda row: -(row.playbook_version or 0))[
-            :MAX_RECENT_CHANGES
-        ]
-    existing = {r.id: r for r in (*rows, *changed) if r.status != MemoryStatus.DELETED and r.key}
-    decisions = await find_decisions(session, playbook.scope_id, set(lesson_prints))
-    bullets = {row.key or "": to_bullet(row) for row in existing.values()}
+    rows = await find_bullets(session, playbook.scope_id, keys, fingerprints=prints)
+    existing = {key: row for key, row in rows.items() if row.status != MemoryStatus.DELETED}
     return CurrentPlaybook(
-        to_state(playbook, bullets),
-        [
-            to_nearby(row)
-            for row in {r.id: r for r in (*same_text, *changed)}.values()
-            if row.id in existing
-        ],
-        frozenset(row.key or "" for row in changed),
-        await find_earlier_decisions(session, playbook, lesson_prints, decisions),
+        to_state(playbook, {key: to_bullet(row) for key, row in existing.items()}),
+        {row.fingerprint: key for key, row in existing.items()},
+        frozenset(k for k, row in rows.items() if (row.playbook_version or 0) > plan.version),
+        await find_earlier_decisions(session, playbook, lesson_prints),
     )
 
 
@@ -301,7 +206,7 @@ async def _plan_change(
     keys = {key for candidate in rebased.changes for key in candidate.contradicts}
     rows = await find_bullets(session, playbook.scope_id, keys) if keys else {}
     change = await hold_or_confirm(session, playbook.scope_id, rebased, lessons, change)
-    contradictions = contradictions_of(rebased.changes, lessons, change, rows)
+    contradictions = contradictions_of(rebased.changes, change, rows)
     application.contradictions = contradictions
     for contradiction in contradictions:
         loser = contradiction.loser
@@ -341,7 +246,7 @@ async def _propose(session: AsyncSession, application: _Application) -> None:
     plan, author = application.plan, application.author
     playbook = await get_playbook(session, application.playbook, lock=True)
     assert playbook is not None, "it requires review, so it exists"
-    current = await _load_current(session, playbook, application)
+    current = await load_current_playbook(session, playbook, plan)
     waiting = await list_proposed_texts(session, playbook.scope_id)
     rebased = rebase_plan(plan, replace(current, waiting=waiting))
     sources = sources_of(rebased.changes, plan.lessons)

@@ -7,10 +7,11 @@ the bullets that it replaces, and must not lose their names and numbers.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 
 from memory_api.playbooks.models import Bullet
-from memory_api.text.differences import find_difference, names_and_numbers
 from memory_api.text.similarity import containment
 
 MAX_BULLET_CHARACTERS = 500
@@ -22,6 +23,20 @@ TRIAL = "Try:"
 MAX_QUOTED = 5
 MAX_OMITTED_SHARE = 0.5
 """Share of the names and numbers of the changed bullets that a new content may omit, 0 to 1."""
+
+_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|（[^（）]*）|［[^［］]*］|【[^【】]*】")
+_MAX_BRACKET_DEPTH = 4
+_CALL_PLACEHOLDER = "\ue000"
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])\d+(?:[.,]\d+)*(?![\d)])")
+_NAME = re.compile(
+    r"(?<![A-Za-z0-9_])(?:"
+    r"--?[A-Za-z][A-Za-z0-9_-]{0,80}"  # --force
+    r"|(?:[A-Za-z_][A-Za-z0-9_]{0,80}\.){0,8}[A-Za-z_][A-Za-z0-9_]{0,80}(?=\()"  # call(
+    r"|(?:[A-Za-z0-9_]{1,80}\.){0,8}[A-Za-z0-9]{0,80}_[A-Za-z0-9_]{1,80}"  # snake_case
+    r"|[A-Za-z0-9_/-]{1,200}\.[a-z]{2,5}(?![A-Za-z0-9_])"  # file.ext
+    r"|[A-Za-z]{0,80}[a-z][A-Z][A-Za-z0-9]{0,80}"  # camelCase
+    r")"
+)
 
 
 def is_too_long(bullet: Bullet) -> bool:
@@ -70,7 +85,32 @@ def find_content_problem(
     return None
 
 
-def have_antonyms(bullets: Sequence[Bullet]) -> bool:
-    """Whether the first bullet and another one differ in antonyms."""
-    first, *others = bullets
-    return any(find_difference(first.content, other.content) == "opposites" for other in others)
+def names_and_numbers(text: str) -> set[str]:
+    """The names that are written as in code, such as tools, fields, options and files, and the
+    numbers in a text, without its examples in brackets.
+    """
+    plain = _strip_examples(unicodedata.normalize("NFKC", text))
+    return _find_names(plain) | _find_numbers(plain)
+
+
+def _strip_examples(text: str) -> str:
+    """Remove text in brackets, also nested. `call(x)` becomes `call()`."""
+    for _ in range(_MAX_BRACKET_DEPTH):
+        text, count = _BRACKETS.subn(
+            lambda match: _CALL_PLACEHOLDER if match.group()[0] == "(" else " ", text
+        )
+        if not count:
+            break
+    return text.replace(_CALL_PLACEHOLDER, "()")
+
+
+def _find_numbers(text: str) -> set[str]:
+    """The numbers in a text, without list numbers (`1)`) and digits in names."""
+    return set(_NUMBER.findall(_NAME.sub(" ", text)))
+
+
+def _find_names(text: str) -> set[str]:
+    """The names in a text. Of `apis.music.play_song(`, the last part."""
+    names = (match.group() for match in _NAME.finditer(text))
+    plain = ((n.rpartition(".")[2] if "_" in n else n).strip("_").casefold() for n in names)
+    return {name for name in plain if name}

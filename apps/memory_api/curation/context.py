@@ -1,15 +1,16 @@
-"""The part of a playbook that a curation needs: the bullets near each lesson, exact duplicates, and
-earlier decisions. Its size does not depend on the size of the playbook.
+"""The part of a playbook that a curation needs: the bullets with the text of a lesson, earlier
+decisions, and for a model the bullets near each lesson. Its size does not depend on the size of the
+playbook.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.curation.lesson_duplicates import NearbyBullet
 from memory_api.curation.queries import (
     find_decisions,
     find_deleting_versions,
@@ -17,7 +18,6 @@ from memory_api.curation.queries import (
     list_bullet_titles,
     list_bullet_tools,
     list_proposed_deltas,
-    list_quarantined_bullets,
     list_trace_tools,
     list_traces_with_attempts,
     load_memories,
@@ -31,7 +31,6 @@ from memory_api.memories.search.query import EmbeddedQuery
 from memory_api.memories.search.search import search_in_session
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.bullet_rows import to_bullet, to_state
-from memory_api.playbooks.deltas import normalize_content
 from memory_api.playbooks.models import Bullet, DeltaContextItem, default_search_text
 from memory_api.playbooks.queries import find_bullets
 from memory_api.playbooks.ref import PlaybookRef
@@ -40,16 +39,24 @@ from memory_api.playbooks.tables import PlaybookRow
 from memory_api.text.terms import query_terms
 
 NEAREST_PER_LESSON = 24
-"""Bullets compared per lesson. Of 678 duplicate pairs among the lessons of real traces, the nearest
-duplicate had rank 16 or better; of ACE bullets and Japanese sentences, rank 3.
-"""
+"""Bullets that a model may see per lesson."""
 MAX_TITLES = 1_000
 """Bullets whose titles a model may see: the most useful ones. The prompt's budget limits them too.
 """
 MAX_WHOLE_BULLETS = 48
 """A playbook with at most this many active bullets is shown to a model as a whole."""
-MAX_INACTIVE_BULLETS = 200
-"""The number of newest quarantined bullets, and of proposals, that are compared."""
+MAX_COMPARED_PROPOSALS = 200
+"""The number of newest proposals that are compared with the lessons."""
+
+
+@dataclass(frozen=True)
+class NearbyBullet:
+    """A bullet near a text. `cosine` is None if it was not computed."""
+
+    bullet: Bullet
+    id: UUID
+    cosine: float | None = None
+    observation_count: int = 1
 
 
 @dataclass(frozen=True)
@@ -73,16 +80,19 @@ class LessonEvidence:
 @dataclass(frozen=True)
 class CurationContext:
     """`near` and `evidence` are parallel to the lessons; `state` has the compared bullets by key.
-    `whole`, `evidence`, `bullet_tools`, `titles` and `unconfirmed` are empty if no model decides.
+    `near`, `whole`, `evidence`, `bullet_tools`, `titles` and `unconfirmed` are empty if no model
+    decides.
     """
 
     version: int = 0
     state: PlaybookState = field(default_factory=PlaybookState)
-    near: Sequence[Sequence[NearbyBullet]] = ()
+    same_text: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Index of a lesson → key of the bullet with its text."""
     known: Mapping[int, EarlierDecision] = field(default_factory=dict[int, EarlierDecision])
     """By index of the lesson."""
-    waiting: Sequence[str] = ()
-    """Texts of open proposals."""
+    waiting: Collection[bytes] = ()
+    """Fingerprints of the texts that open proposals would add."""
+    near: Sequence[Sequence[NearbyBullet]] = ()
     whole: Sequence[NearbyBullet] = ()
     """All active bullets of a small playbook."""
     evidence: Sequence[LessonEvidence] = ()
@@ -142,56 +152,61 @@ async def load_context(
     playbook: PlaybookRow | None,
     ref: PlaybookRef,
     lessons: Sequence[Lesson],
-    queries: Sequence[EmbeddedQuery],
-    *,
-    for_model: bool = False,
+    queries: Sequence[EmbeddedQuery] | None = None,
 ) -> CurationContext:
-    """Loads the context of these lessons in one transaction. `for_model` adds what only a model
-    reads: the evidence of each lesson, all bullets of a small playbook, and the titles of a larger
-    one.
+    """Loads the context of these lessons in one transaction. `queries` are the lessons as search
+    queries, if a model decides: they add what only a model reads.
     """
-    evidence = await load_evidence(session, lessons) if for_model else []
     if playbook is None:
+        evidence = [] if queries is None else await load_evidence(session, lessons)
         return CurationContext(near=[()] * len(lessons), evidence=evidence)
-    near = [await find_nearest_bullets(session, ref, query) for query in queries]
-    matches = await find_exact_matches(session, playbook, lessons)
-    quarantined = [
-        to_nearby(row)
-        for row in await list_quarantined_bullets(session, playbook.scope_id, MAX_INACTIVE_BULLETS)
-    ]
-    for lesson, nearby in zip(lessons, near, strict=True):
-        content = normalize_content(lesson.text)
-        exact = [
-            candidate
-            for candidate in matches.exact
-            if normalize_content(candidate.bullet.content) == content
-        ]
-        keys = {candidate.bullet.id for candidate in nearby}
-        nearby += [
-            candidate for candidate in (*exact, *quarantined) if candidate.bullet.id not in keys
-        ]
-    whole: list[NearbyBullet] = []
-    if for_model and playbook.active_count <= MAX_WHOLE_BULLETS:
-        whole = [to_nearby(row) for row in await list_active_bullets(session, playbook.scope_id)]
-    bullets = {
-        candidate.bullet.id: candidate.bullet for nearby in (whole, *near) for candidate in nearby
-    } | dict(matches.hinted)
+    prints = [fingerprint(lesson.text) for lesson in lessons]
+    aliases = playbook.aliases
+    keys = {aliases.get(hint.key, hint.key) for lesson in lessons for hint in lesson.hints}
+    rows = await find_bullets(session, playbook.scope_id, keys, fingerprints=sorted(set(prints)))
+    existing = {key: row for key, row in rows.items() if row.status != MemoryStatus.DELETED}
+    key_by_print = {row.fingerprint: key for key, row in existing.items()}
     context = CurationContext(
-        playbook.version, to_state(playbook, bullets), near, matches.known, matches.waiting
+        playbook.version,
+        to_state(playbook, {key: to_bullet(row) for key, row in existing.items()}),
+        {index: key_by_print[text] for index, text in enumerate(prints) if text in key_by_print},
+        await find_earlier_decisions(session, playbook, prints),
+        await list_proposed_texts(session, playbook.scope_id),
     )
-    if not for_model:
+    if queries is None:
         return context
-    ids = {nearby.id: nearby.bullet.id for candidates in (whole, *near) for nearby in candidates}
-    tools = await list_bullet_tools(session, ids)
+    return await _add_model_context(session, playbook, ref, lessons, queries, context)
+
+
+async def _add_model_context(
+    session: AsyncSession,
+    playbook: PlaybookRow,
+    ref: PlaybookRef,
+    lessons: Sequence[Lesson],
+    queries: Sequence[EmbeddedQuery],
+    context: CurationContext,
+) -> CurationContext:
+    """The evidence of each lesson, the bullets near it, all bullets of a small playbook, and the
+    titles of a larger one.
+    """
+    near = [await find_nearest_bullets(session, ref, query) for query in queries]
+    whole: list[NearbyBullet] = []
+    if playbook.active_count <= MAX_WHOLE_BULLETS:
+        whole = [to_nearby(row) for row in await list_active_bullets(session, playbook.scope_id)]
+    shown = {nearby.id: nearby.bullet for candidates in (whole, *near) for nearby in candidates}
+    bullets = {bullet.id: bullet for bullet in shown.values()} | dict(context.state.bullets)
+    tools = await list_bullet_tools(session, shown)
     listed = await list_bullet_titles(session, playbook.scope_id, MAX_TITLES)
     waiting = [row for row in listed if row.awaiting_confirmation]
     active = [row for row in listed if not row.awaiting_confirmation]
     return replace(
         context,
+        state=to_state(playbook, bullets),
+        near=near,
         whole=whole,
         focus=playbook.focus,
-        evidence=evidence,
-        bullet_tools={ids[bullet_id]: names for bullet_id, names in tools.items()},
+        evidence=await load_evidence(session, lessons),
+        bullet_tools={shown[bullet_id].id: names for bullet_id, names in tools.items()},
         titles={row.key: row.title or row.content for row in active},
         unconfirmed={
             row.key: ": ".join(filter(None, (row.when_to_use, row.content))) for row in waiting
@@ -215,54 +230,21 @@ async def load_evidence(session: AsyncSession, lessons: Sequence[Lesson]) -> lis
     return evidence
 
 
-@dataclass(frozen=True)
-class ExactMatches:
-    """Results by text and key, without a search."""
-
-    exact: Sequence[NearbyBullet]
-    hinted: Mapping[str, Bullet]
-    known: Mapping[int, EarlierDecision]
-    waiting: Sequence[str]
-
-
-async def find_exact_matches(
-    session: AsyncSession, playbook: PlaybookRow, lessons: Sequence[Lesson]
-) -> ExactMatches:
-    """Bullets with the exact text of a lesson, bullets that its hints name, and earlier decisions
-    on the same text.
-    """
-    fingerprints = [fingerprint(lesson.text) for lesson in lessons]
-    aliases = playbook.aliases
-    keys = {aliases.get(hint.key, hint.key) for lesson in lessons for hint in lesson.hints}
-    rows = await find_bullets(
-        session, playbook.scope_id, keys, fingerprints=sorted(set(fingerprints))
-    )
-    existing = [row for row in rows.values() if row.status != MemoryStatus.DELETED]
-    known = await find_decisions(session, playbook.scope_id, set(fingerprints))
-    return ExactMatches(
-        exact=[to_nearby(row) for row in existing if row.fingerprint in fingerprints],
-        hinted={row.key or "": to_bullet(row) for row in existing if row.key in keys},
-        known=await find_earlier_decisions(session, playbook, fingerprints, known),
-        waiting=await list_proposed_texts(session, playbook.scope_id),
-    )
-
-
-async def list_proposed_texts(session: AsyncSession, scope: int) -> list[str]:
-    """The texts that open proposals would add."""
-    return [
-        delta.content
-        for deltas in await list_proposed_deltas(session, scope, MAX_INACTIVE_BULLETS)
+async def list_proposed_texts(session: AsyncSession, scope: int) -> set[bytes]:
+    """The fingerprints of the texts that open proposals would add."""
+    return {
+        fingerprint(delta.content)
+        for deltas in await list_proposed_deltas(session, scope, MAX_COMPARED_PROPOSALS)
         for delta in map(DeltaContextItem.model_validate, deltas)
         if delta.type == "ADD"
-    ]
+    }
 
 
 async def find_earlier_decisions(
-    session: AsyncSession,
-    playbook: PlaybookRow,
-    fingerprints: Sequence[bytes],
-    known: Mapping[bytes, CuratedLessonRow],
+    session: AsyncSession, playbook: PlaybookRow, fingerprints: Sequence[bytes]
 ) -> dict[int, EarlierDecision]:
+    """Index of a lesson → the earlier decision on its text."""
+    known = await find_decisions(session, playbook.scope_id, set(fingerprints))
     ids = {row.bullet_id for row in known.values() if row.bullet_id is not None}
     rows = await load_memories(session, ids)
     deleting_candidates = {

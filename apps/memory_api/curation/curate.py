@@ -59,12 +59,12 @@ async def curate(
     """
     if len(lessons) > MAX_LESSONS:
         raise ValueError(f"{len(lessons)} lessons; one curation takes at most {MAX_LESSONS}")
-    queries = await embed_lessons(await runtime.get_tenant_embedder(tenant_id), lessons)
+    queries = None
+    if runtime.llm is not None:
+        queries = await embed_lessons(await runtime.get_tenant_embedder(tenant_id), lessons)
     async with runtime.sessions.for_tenant(tenant_id) as session:
         row = await get_playbook(session, playbook)
-        context = await load_context(
-            session, row, playbook, lessons, queries, for_model=runtime.llm is not None
-        )
+        context = await load_context(session, row, playbook, lessons, queries)
     model = open_model_session(
         runtime,
         tenant_id,

@@ -20,10 +20,9 @@ from memory_api.curation.content_checks import (
     TRIAL,
     find_content_problem,
     find_long_contents,
-    have_antonyms,
+    names_and_numbers,
 )
 from memory_api.curation.context import CurationContext
-from memory_api.curation.lesson_duplicates import find_first_duplicate
 from memory_api.curation.rules import MAX_CONTENT_CHARACTERS
 from memory_api.curation.schemas import (
     KnownLesson,
@@ -33,26 +32,14 @@ from memory_api.curation.schemas import (
     new_delta,
 )
 from memory_api.playbooks.models import Bullet
-from memory_api.text.differences import (
-    Difference,
-    contradicts,
-    find_difference,
-    names_and_numbers,
-)
 from memory_api.text.quotations import find_quotations_of
-from memory_api.text.similarity import containment, wording_similarity
+from memory_api.text.similarity import containment
 
 MIN_KEPT_WORD_SHARE = 0.5
 """The share of a bullet's words that an UPDATE must keep, 0 to 1. Vectors do not tell rewording
 from other advice: cosines of 0.45 to 0.80 for rewordings, up to 0.83 for different bullets of one
 playbook (bundled embedder).
 """
-MIN_MERGE_SIMILARITY = 0.4
-"""The minimum wording similarity of bullets that a model may merge without a new text, 0 to 1."""
-MERGE_BLOCKING_DIFFERENCES: frozenset[Difference | None] = frozenset(
-    ("numbers", "names", "opposites")
-)
-"""Differences that prevent a merge by a model."""
 MAX_OPERATIONS = 50
 _QUOTATION_MARKS = re.compile("[`'\"“”‘’„«»]")
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,100}-\d{1,120}|kpt_\d{1,120}")
@@ -196,14 +183,13 @@ def validate_operations(
             continue
         nameable = context.titles.keys() | context.unconfirmed.keys()
         reason = _rejection_reason(operation, known, lesson_indexes, nameable)
-        duplicate_key = None if reason else _find_duplicate_key(operation, known)
-        key = operation.bullet_id if operation.type == "KEEP" else duplicate_key
         if reason:
             delta = operation.model_dump(exclude_defaults=True)
             rejected_lessons.append(
                 RejectedLesson(reason=reason, lessons=lesson_indexes, delta=delta, retry=True)
             )
-        elif key is not None:
+        elif operation.type == "KEEP":
+            key = operation.bullet_id or ""
             reason = operation.reasoning or f"Matches bullet {key}."
             known_lessons += [
                 KnownLesson(lesson=number, key=key, reason=reason) for number in lesson_indexes
@@ -278,31 +264,9 @@ def _check_merge(operation: CuratorOperation, known: Mapping[str, Bullet]) -> st
         return "MERGE requires at least 2 different bullets."
     if any(key not in known for key in keys):
         return "The bullet was not in the prompt."
-    bullets = [known[key] for key in keys]
-    if operation.content:
-        if have_antonyms(bullets):
-            return "The bullets contain antonyms."
-        return find_content_problem(operation.content, bullets)
-    first, *others = bullets
-    if any(
-        wording_similarity(first.content, other.content) < MIN_MERGE_SIMILARITY for other in others
-    ):
-        return "The wording of the bullets is too different for a merge without `content`."
-    if any(
-        find_difference(first.content, other.content) in MERGE_BLOCKING_DIFFERENCES
-        for other in others
-    ):
-        return "The bullets differ in a number, a name, or an antonym."
-    return None
-
-
-def _find_duplicate_key(operation: CuratorOperation, known: Mapping[str, Bullet]) -> str | None:
-    """The bullet that matches the content of an ADD."""
-    if operation.type != "ADD" or not operation.content:
-        return None
-    return find_first_duplicate(
-        operation.content, {key: bullet.content for key, bullet in known.items()}
-    )
+    if not operation.content:
+        return "MERGE requires `content`."
+    return find_content_problem(operation.content, [known[key] for key in keys])
 
 
 def _quotations_of_unconfirmed(operation: CuratorOperation, context: CurationContext) -> list[str]:
@@ -336,12 +300,7 @@ def _to_proposed_change(
     if operation.type == "ADD" and tags:
         fields["tags"] = list(dict.fromkeys(tags))
     assert operation.type != "REJECT", "handled before: it changes no bullet"
-    text = operation.content or ""
-    contradicted = [
-        key
-        for key, bullet in known.items()
-        if key in operation.contradicts or contradicts(text, bullet.content)
-    ]
+    contradicted = [key for key in known if key in operation.contradicts]
     return ProposedChange(
         delta=new_delta(operation.type, **fields),
         lessons=list(lesson_indexes),

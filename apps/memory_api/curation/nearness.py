@@ -7,15 +7,10 @@ Nearness selects what a model compares; it does not decide that two texts are th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import log
 
 from memory_api.text.terms import document_weights, query_terms
-
-MIN_NEARNESS = 0.5
-"""Texts that are nearer than this may give the same advice in other words. Measured with the
-bundled embedder.
-"""
 
 
 class NearnessScale:
@@ -54,13 +49,3 @@ class NearnessScale:
                 count = self._document_counts[term]
                 score += weight * weights[term] * log(1 + (size - count + 0.5) / (count + 0.5))
         return score
-
-
-def find_near_text(text: str, others: Sequence[tuple[str, str, float]]) -> str | None:
-    """The key of the text that is nearest to `text`, if it is near; `others` are (key, text,
-    cosine).
-    """
-    scale = NearnessScale([text, *(other for _, other, _ in others)])
-    scored = [(scale.measure(text, other, cosine), key) for key, other, cosine in others]
-    nearness, key = max(scored, default=(0.0, None))
-    return key if nearness >= MIN_NEARNESS else None

@@ -10,14 +10,13 @@ from collections.abc import Collection, Sequence
 from itertools import zip_longest
 
 from memory_api.core.secret_redaction import redact
-from memory_api.curation.context import CurationContext, LessonEvidence
-from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.context import CurationContext, LessonEvidence, NearbyBullet
 from memory_api.curation.model_output import ModelCuration
 from memory_api.curation.schemas import Lesson
 from memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
 from memory_api.llm.structured_output import schema_text
 from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
-from memory_api.playbooks.deltas import normalize_content
+from memory_api.memories.index.drafts import fingerprint
 from memory_api.playbooks.sections import with_fallback
 from memory_api.text.excerpts import excerpt
 from memory_api.text.terms import estimate_tokens
@@ -59,9 +58,9 @@ MAX_SHOWN_TOOLS = 8
 
 def group_equal_lessons(open_lessons: Sequence[int], lessons: Sequence[Lesson]) -> list[list[int]]:
     """The indexes of the open lessons; those with the same text are one group."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[bytes, list[int]] = {}
     for index in open_lessons:
-        groups.setdefault(normalize_content(lessons[index].text), []).append(index)
+        groups.setdefault(fingerprint(lessons[index].text), []).append(index)
     return list(groups.values())
 
 

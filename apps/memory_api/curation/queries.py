@@ -6,7 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, Select, Uuid, and_, func, literal, or_, select, true, tuple_, update
+from sqlalchemy import (
+    ARRAY,
+    Select,
+    Uuid,
+    and_,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
@@ -226,24 +239,6 @@ async def list_bullet_titles(session: AsyncSession, scope: int, limit: int) -> S
     return rows.all()
 
 
-async def list_quarantined_bullets(
-    session: AsyncSession, scope: int, limit: int
-) -> Sequence[MemoryRow]:
-    """Quarantined bullets, newest first. Search does not return them."""
-    rows = await session.scalars(
-        select(MemoryRow)
-        .where(
-            MemoryRow.tenant_id == current_tenant_id(session),
-            MemoryRow.scope_id == scope,
-            MemoryRow.status == MemoryStatus.QUARANTINED,
-            MemoryRow.key.is_not(None),
-        )
-        .order_by(MemoryRow.seq.desc())
-        .limit(limit)
-    )
-    return rows.all()
-
-
 async def list_proposed_deltas(session: AsyncSession, scope: int, limit: int) -> Sequence[Any]:
     """The deltas of open proposals, newest first."""
     rows = await session.scalars(
@@ -309,26 +304,7 @@ async def list_least_useful_bullets(
 
 async def list_active_bullets(session: AsyncSession, scope: int) -> Sequence[MemoryRow]:
     """The active bullets, pinned ones too, oldest first."""
-    rows = await session.scalars(_select_active_bullets(session, scope))
-    return rows.all()
-
-
-async def list_changed_bullets_since(
-    session: AsyncSession, scope: int, since: int, *, after_seq: int = 0, limit: int | None = None
-) -> Sequence[MemoryRow]:
-    """Active bullets, not pinned, that changed after a version, oldest first. With `after_seq` and
-    `limit`, a page of them.
-    """
-    query = _select_active_bullets(session, scope).where(
-        MemoryRow.pinned.is_(False),
-        MemoryRow.playbook_version > since,
-        MemoryRow.seq > after_seq,
-    )
-    return (await session.scalars(query.limit(limit))).all()
-
-
-def _select_active_bullets(session: AsyncSession, scope: int) -> Select[MemoryRow]:
-    return (
+    rows = await session.scalars(
         select(MemoryRow)
         .where(
             MemoryRow.tenant_id == current_tenant_id(session),
@@ -338,6 +314,29 @@ def _select_active_bullets(session: AsyncSession, scope: int) -> Select[MemoryRo
         )
         .order_by(MemoryRow.seq)
     )
+    return rows.all()
+
+
+async def list_duplicate_bullets(session: AsyncSession, scope: int) -> Sequence[Sequence[str]]:
+    """The keys of active bullets with the same fingerprint, without pinned ones, as groups; the
+    bullet with the most verdicts and observations is the first of its group.
+    """
+    support = MemoryRow.helpful + MemoryRow.harmful + MemoryRow.observation_count
+    keys = func.array_agg(aggregate_order_by(MemoryRow.key, support.desc(), MemoryRow.key))
+    groups = await session.scalars(
+        select(keys)
+        .where(
+            MemoryRow.tenant_id == current_tenant_id(session),
+            MemoryRow.scope_id == scope,
+            MemoryRow.key.is_not(None),
+            MemoryRow.status == MemoryStatus.ACTIVE,
+            MemoryRow.pinned.is_(False),
+        )
+        .group_by(MemoryRow.fingerprint)
+        .having(func.count() > 1)
+        .order_by(func.min(MemoryRow.seq))
+    )
+    return [[key or "" for key in group] for group in groups]
 
 
 async def list_rejected_merges(session: AsyncSession, scope: int) -> set[frozenset[str]]:

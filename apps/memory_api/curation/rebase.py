@@ -10,24 +10,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memory_api.curation.context import EarlierDecision
-from memory_api.curation.lesson_duplicates import (
-    NearbyBullet,
-    find_contradictions,
-    find_duplicates,
-    find_same_advice,
-    is_duplicate,
-)
-from memory_api.curation.rules import OPEN_PROPOSAL_REASON, extended_list_delta
+from memory_api.curation.rules import OPEN_PROPOSAL_REASON
 from memory_api.curation.schemas import (
     CurationPlan,
     KnownLesson,
     ProposedChange,
     RejectedLesson,
 )
+from memory_api.memories.index.drafts import fingerprint
 from memory_api.playbooks.deltas import clean_deltas
 from memory_api.playbooks.models import DeltaContextItem
 from memory_api.playbooks.state import PlaybookState
-from memory_api.text.advice import merge_tool_lists
 
 MAX_PLAN_DELTAS = 48
 """Changes of one plan: a batch of 16 lessons needs fewer."""
@@ -61,20 +54,18 @@ def drop_inapplicable(
 
 @dataclass(frozen=True)
 class CurrentPlaybook:
-    """The current playbook: the bullets that the curation names or matches, those that changed
-    since, and the decisions on its lessons.
+    """The current playbook: the bullets that the curation names, those with the text of a lesson or
+    of a change, and the decisions on its lessons.
     """
 
     state: PlaybookState
-    fresh: Sequence[NearbyBullet] = ()
-    """Bullets that changed since, or that have the exact text of a lesson."""
+    same_text: Mapping[bytes, str] = field(default_factory=dict[bytes, str])
+    """Fingerprint of a text → the key of its bullet."""
     changed: frozenset[str] = frozenset()
-    """The keys of those that changed since."""
+    """The keys of the bullets that changed since the plan was made."""
     known: Mapping[int, EarlierDecision] = field(default_factory=dict[int, EarlierDecision])
-    waiting: Sequence[str] = ()
-    """Texts of open proposals."""
-    near: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Content of an ADD → the key of a changed bullet that is near to it."""
+    waiting: Collection[bytes] = ()
+    """Fingerprints of the texts that open proposals would add."""
 
 
 @dataclass(frozen=True)
@@ -159,12 +150,8 @@ def _rebase_change(
     changed_keys = [key for key in _target_keys(change) if key in changed]
     if not changed_keys:
         return candidate
-    survivor = current.state.resolve(_target_keys(change)[0])
-    matching = [nearby for nearby in current.fresh if nearby.bullet.id == survivor]
-    if change.content and (same_advice := find_same_advice(change.content, matching)):
-        return _extend_tool_list(candidate, same_advice)
-    if survivor and change.content and find_duplicates(change.content, matching):
-        return survivor
+    if change.content and (key := current.same_text.get(fingerprint(change.content))):
+        return key
     return RejectedLesson(
         reason=f"Bullet {changed_keys[0]} changed after the curation was computed.",
         lessons=candidate.lessons,
@@ -187,39 +174,17 @@ def _rebase_add(
         if decision.key is not None:
             return decision.key
     texts = [candidate.delta.content, *(plan.lessons[index].text for index in candidate.lessons)]
-    if same_advice := find_same_advice(candidate.delta.content or "", current.fresh):
-        return _extend_tool_list(candidate, same_advice)
-    for text in texts:
-        if duplicates := find_duplicates(text, current.fresh):
-            return duplicates[0].bullet.id
+    fingerprints = [fingerprint(text) for text in texts]
+    for text in fingerprints:
+        if text in current.same_text:
+            return current.same_text[text]
     if earlier_decisions:
         return RejectedLesson(reason=earlier_decisions[0].reason, lessons=candidate.lessons)
-    if any(is_duplicate(text, other) for text in texts for other in current.waiting):
+    if any(text in current.waiting for text in fingerprints):
         return RejectedLesson(reason=OPEN_PROPOSAL_REASON, lessons=candidate.lessons)
-    near_key = current.near.get(candidate.delta.content) if candidate.by_model else None
-    if near_key is not None and candidate.lessons:
-        return RejectedLesson(
-            reason=f"Bullet {near_key}, which is near, changed after the curation was computed.",
-            lessons=candidate.lessons,
-            retry=True,
-        )
-    contradicted = [
-        nearby.bullet.id for nearby in find_contradictions(candidate.delta.content, current.fresh)
-    ]
-    keys = [current.state.resolve(key) for key in (*candidate.contradicts, *contradicted)]
+    keys = [current.state.resolve(key) for key in candidate.contradicts]
     return candidate.model_copy(
         update={"contradicts": list(dict.fromkeys(key for key in keys if key is not None))}
-    )
-
-
-def _extend_tool_list(candidate: ProposedChange, same_advice: NearbyBullet) -> ProposedChange | str:
-    """Adds missing tools to the tool list of the bullet with the same advice."""
-    bullet = same_advice.bullet
-    merged_content = merge_tool_lists(bullet.content, candidate.delta.content or "")
-    if merged_content is None or merged_content == bullet.content or bullet.pinned:
-        return bullet.id
-    return candidate.model_copy(
-        update={"delta": extended_list_delta(bullet.id, merged_content), "contradicts": []}
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,7 +22,6 @@ from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.models import DeltaContextItem, DeltaResult, DeltaType, RevisionHint
 from memory_api.playbooks.tables import InboxLessonRow, PlaybookRow
-from memory_api.text.advice import strip_run_examples
 from memory_api.text.quotations import QUOTATIONS
 
 LessonDecision = Literal["added", "updated", "merged", "already_known", "proposed", "rejected"]
@@ -310,6 +310,10 @@ def _content(result: DeltaResult) -> str:
 LESSON_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
 """The kinds of memories that can become bullets; a reflection only reports."""
 _HINTS = TypeAdapter(list[RevisionHint])
+_NESTED_PARENTHESES = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"
+_RUN_EXAMPLE = re.compile(
+    rf"(?<!\s)\s*\(in this run: {_NESTED_PARENTHESES}\)|（この実行では[^（）]*）"
+)
 _PLAIN_TAGS = frozenset(("strategy", "insight"))
 
 
@@ -333,7 +337,7 @@ def _lesson(row: MemoryRow) -> Lesson:
     metadata: dict[str, Any] = row.metadata_
     return Lesson(
         # Strategies of the rules engine contain examples of their run; those of a model do not.
-        text=row.content if "model" in metadata else strip_run_examples(row.content),
+        text=row.content if "model" in metadata else _RUN_EXAMPLE.sub("", row.content),
         when_to_use=row.when_to_use or "",
         title=row.title or "",
         section=row.section or "",

@@ -7,8 +7,6 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import (
     ColumnElement,
     bindparam,
@@ -21,7 +19,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
-from memory_api.core.resources import load_sql
 from memory_api.core.schemas import fold_tags
 from memory_api.core.statements import compile_statement, fetch_rows, load_statement
 from memory_api.memories.index.scopes import ScopeAddress, find_scopes
@@ -36,8 +33,6 @@ from memory_api.memories.tables import (
 
 ADD_LINKS = load_statement("memories/queries.sql", "add_links")
 FIND_SAME_TEXT = load_statement("memories/queries.sql", "find_same_text")
-FIND_CONTENTS = load_sql("memories/queries.sql", "find_contents")
-LIST_VECTORS = load_sql("memories/queries.sql", "list_vectors")
 LOCK_MEMORIES = load_statement("memories/queries.sql", "lock_memories")
 ADD_OBSERVATION = load_statement("memories/queries.sql", "add_observation")
 _ID_BY_KEY = compile_statement(
@@ -293,26 +288,6 @@ async def list_indexed_models(
         )
         dimensions_by_model |= {(scope, model): dimensions for model, dimensions in rows}
     return dimensions_by_model
-
-
-async def list_vectors(
-    session: AsyncSession, scope: int, model: str
-) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
-    """The seqs of the indexed memories of a scope, ascending, and their vectors of this model."""
-    values = {"tenant": current_tenant_id(session), "scope": scope, "model": model}
-    rows = (await session.execute(LIST_VECTORS, values)).all()
-    vectors = [vector.to_numpy() for _, vector in rows]
-    seqs = np.fromiter((seq for seq, _ in rows), np.int64, len(rows))
-    return seqs, np.stack(vectors) if vectors else np.empty((0, 0), np.float16)
-
-
-async def find_contents(
-    session: AsyncSession, scope: int, seqs: Collection[int]
-) -> dict[int, tuple[UUID, str]]:
-    """Seq → ID and content of the active memories of a scope among these."""
-    values = {"tenant": current_tenant_id(session), "scope": scope, "seqs": list(seqs)}
-    rows = await session.execute(FIND_CONTENTS, values)
-    return {seq: (memory_id, content) for seq, memory_id, content in rows}
 
 
 async def confirm_memories(

@@ -76,21 +76,3 @@ where e.tenant_id = :tenant and e.id in (select entity_id from mentions)
   and not exists (
       select from memory_entities o
       where o.tenant_id = :tenant and o.entity_id = e.id and o.memory_id <> all(cast(:ids as uuid[])))
-
--- name: find_contents
--- One look-up by tenant and seq for each memory: without statistics of a scope that was just imported, a condition on all seqs would read the scope.
-select m.seq, m.id, m.content
-from unnest(cast(:seqs as bigint[])) wanted (seq)
-cross join lateral (
-    select m.seq, m.id, m.content, m.scope_id, m.status from memories m
-    where m.tenant_id = :tenant and m.seq = wanted.seq
-    offset 0
-) m
-where m.scope_id = :scope and m.status = 'active'
-
--- name: list_vectors
-select v.seq, v.embedding
-from memory_vectors v
-where v.tenant_id = :tenant and v.scope_id = :scope
-  and v.model_label_id = (select l.id from labels l where l.tenant_id = :tenant and l.type = 'model' and l.name = :model)
-order by v.seq

@@ -20,7 +20,7 @@ from memory_api.core.resources import load_sql, read_sql
 from memory_api.memories.index.scopes import ensure_scopes
 from memory_api.memories.queries import has_any_tag
 from memory_api.memories.schemas import MemoryStatus
-from memory_api.memories.tables import LabelRow, MemoryRevisionRow, MemoryRow, MemoryVectorRow
+from memory_api.memories.tables import LabelRow, MemoryRow, MemoryVectorRow
 from memory_api.playbooks.bullet_rows import BulletOrder, BulletRecord, order_bullets
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.sections import SectionDefinition
@@ -308,23 +308,6 @@ async def list_bullets_as_of(
     arguments = (current_tenant_id(session), scope, version, ids)
     rows = await driver.fetch(BULLETS_AS_OF, *arguments, record_class=BulletRecord)
     return sorted(sorted(rows, key=itemgetter("seq")), key=itemgetter("position"))
-
-
-async def list_changed_bullets(
-    session: AsyncSession, scope: int, first: int, last: int
-) -> Sequence[UUID]:
-    """IDs of the bullets that changed after version `first`, up to and including `last`."""
-    rows = await session.scalars(
-        select(MemoryRevisionRow.memory_id)
-        .distinct()
-        .where(
-            MemoryRevisionRow.tenant_id == current_tenant_id(session),
-            MemoryRevisionRow.scope_id == scope,
-            MemoryRevisionRow.playbook_version > first,
-            MemoryRevisionRow.playbook_version <= last,
-        )
-    )
-    return rows.all()
 
 
 async def list_provenance_links(session: AsyncSession, bullet_id: UUID) -> Sequence[Any]:

@@ -16,13 +16,12 @@ from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import NotFound
 from memory_api.core.isolated_work import run_isolated
 from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.reflection.bullet_usage import UsedBullet, bullet_text, load_bullet_usage
 from memory_api.runs.chain import OUTCOME
 from memory_api.runs.tables import RunRow
-from memory_api.text.differences import find_difference
-from memory_api.text.similarity import wording_similarity
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
 from memory_api.trace_analysis.facts import Fact
@@ -40,8 +39,6 @@ MAX_TASK_ATTEMPTS = 200
 """The newest attempts at a task, whose lessons are known."""
 MAX_TASK_LESSONS = 20
 MAX_TASK_HINTS = 1
-MIN_COPY_SIMILARITY = 0.85
-"""Wording similarity, 0 to 1, of known lessons of which a prompt shows only one."""
 TOOLS = "tools"
 """Key of a lesson's metadata: the names of the tools that its trace used."""
 
@@ -242,21 +239,13 @@ async def show_as_bullets(
 
 
 def without_copies(lessons: Sequence[PromptLesson], limit: int | None = None) -> list[PromptLesson]:
-    """The first `limit` lessons in their order, without those that repeat an earlier one in nearly
-    the same words.
+    """The first `limit` lessons in their order, without those with the same words as an earlier
+    one.
     """
-    kept: list[PromptLesson] = []
+    first: dict[bytes, PromptLesson] = {}
     for lesson in lessons:
-        if len(kept) == limit:
-            break
-        if not any(_is_copy(lesson.text, other.text) for other in kept):
-            kept.append(lesson)
-    return kept
-
-
-def _is_copy(first: str, second: str) -> bool:
-    is_similar = wording_similarity(first, second) >= MIN_COPY_SIMILARITY
-    return is_similar and find_difference(first, second) is None
+        first.setdefault(fingerprint(lesson.text), lesson)
+    return list(first.values())[:limit]
 
 
 def used_tools(context: ReflectionContext) -> list[ToolDefinition]:

@@ -22,7 +22,6 @@ from memory_api.reflection.fact_text import (
     values_with,
 )
 from memory_api.reflection.schemas import ReflectionResult
-from memory_api.text.advice import append_tool_list
 from memory_api.text.excerpts import excerpt
 from memory_api.text.quotations import is_safe_name, safe_quotation, safe_quotations
 from memory_api.trace_analysis.analyze import analyze_trace
@@ -269,7 +268,7 @@ def find_strategies(context: ReflectionContext, facts: Sequence[Fact]) -> list[S
     category = context.error.error_category if context.error else None
     is_timeout = category is ErrorCategory.TIMEOUT_ERROR
     if category and not (is_timeout and any(True for _ in facts_of(facts, FactKind.RETRIED_CALL))):
-        advice = [*_from_category(category, facts, language)]
+        advice = [*_from_category(category, language)]
         found += advice
         if advice and is_timeout:
             return found
@@ -313,35 +312,24 @@ def _from_corrections(facts: Iterable[Fact], language: str) -> Iterator[Strategy
 def _from_repetitions(
     facts: Iterable[Fact], language: str, corrected: Collection[str]
 ) -> Iterator[Strategy]:
-    """At most one for calls that failed and one for calls without another response, with their
-    tools. Not for `corrected` tools, and not for tests: those that fail again call for another
-    program, not for another call.
+    """At most one for calls that failed and one for calls without another response. Not for
+    `corrected` tools, and not for tests: those that fail again call for another program, not for
+    another call.
     """
-    found: dict[str, list[Fact]] = {}
+    found: dict[str, Fact] = {}
     for fact in facts_of(facts, FactKind.REPEATED_CALL):
         values = fact.values
         is_enough = values["has_failed"] or values["count"] >= _MIN_SAME_RESPONSES
         is_known = values["is_check"] or values["changes_later"] or values["tool"] in corrected
         if is_enough and not is_known:
-            found.setdefault(render(language, "strategy_repeated", values), []).append(fact)
-    for rule, repeated in found.items():
-        tools = [fact.values["tool"] for fact in repeated]
-        yield Strategy(_with_tools(rule, tools, language), repeated[0])
+            found.setdefault(render(language, "strategy_repeated", values), fact)
+    for rule, fact in found.items():
+        yield Strategy(rule, fact)
 
 
-def _from_category(
-    category: ErrorCategory, facts: Iterable[Fact], language: str
-) -> Iterator[Strategy]:
-    rule = render(language, "strategy_category", category.value)
-    tools = [f.values["tool"] for f in facts_of(facts, FactKind.FAILED_CALL)]
-    if rule:
-        yield Strategy(_with_tools(rule, tools[-1:], language))
-
-
-def _with_tools(rule: str, tools: Iterable[str], language: str) -> str:
-    """The rule with a list of tools at its end, so that it is the same for other tools."""
-    named = {tool: () for tool in tools if tool and is_safe_name(tool)}
-    return append_tool_list(rule, render(language, "observed_label"), named)
+def _from_category(category: ErrorCategory, language: str) -> Iterator[Strategy]:
+    if rule := render(language, "strategy_category", category.value):
+        yield Strategy(rule)
 
 
 def find_differences(language: str, facts: Iterable[Fact]) -> list[Strategy]:

@@ -44,7 +44,6 @@ from memory_api.reflection.task_lessons import comparison_drafts, user_rule_draf
 from memory_api.runs.chain import IMPORTANCE, REFLECT
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.text.advice import is_task_specific
 from memory_api.trace_analysis.facts import Fact
 
 log = structlog.get_logger()
@@ -217,5 +216,7 @@ def _task_drafts(
 
 
 def _fits_playbook(draft: MemoryDraft) -> bool:
-    """Whether a strategy is general enough for a playbook. The prompt asks the model for that."""
-    return "model" in draft.metadata or not is_task_specific(draft.content)
+    """Whether a strategy is general enough for a playbook: one from a comparison of attempts is
+    for the next attempt at the same task.
+    """
+    return "of_group" not in draft.metadata

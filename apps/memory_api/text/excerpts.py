@@ -43,6 +43,21 @@ def excerpt(text: str, limit: int = MAX_EXCERPT_LENGTH) -> str:
     return line[:end].rstrip(" ,;:、") + "…"
 
 
+def excerpt_differences(a: str, b: str, limit: int = 80) -> tuple[str, str]:
+    """Two different texts as one line each, of about `limit` characters, that contain the place
+    where they start to differ.
+    """
+    pairs = enumerate(zip(a, b, strict=False))
+    start = next((n for n, (x, y) in pairs if x != y), min(len(a), len(b)))
+    begin = max(0, start - limit // 4) if max(len(a), len(b)) > limit else 0
+    return _window(a, begin, limit), _window(b, begin, limit)
+
+
+def _window(text: str, begin: int, limit: int) -> str:
+    lead = "…" if begin else ""
+    return f"{lead}{excerpt(text[begin:], limit)}"
+
+
 def first_line(text: str, limit: int = MAX_EXCERPT_LENGTH) -> str:
     """The first line with more than two characters, without Markdown marks."""
     for line in text[:4_000].splitlines():

@@ -11,9 +11,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
-
-from memory_api.text.caching import cache_short_texts
 
 _CJK = "\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
@@ -25,18 +22,10 @@ def wording_similarity(a: str, b: str) -> float:
     """The Dice coefficient of the words of two texts, 0 to 1. Ignores order, case, width and
     punctuation. For texts without words it is 1 if they are equal, else 0.
     """
-    return _dice(a, _word_occurrences(a), b, _word_occurrences(b))
-
-
-def wording_similarity_uncached(a: str, b: str) -> float:
-    """`wording_similarity` without the cache, for texts that are compared only once."""
-    return _dice(a, _find_occurrences(a), b, _find_occurrences(b))
-
-
-def exclusive_words(a: str, b: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The words that occur only or more often in the first text, and those in the second."""
     first, second = _word_occurrences(a), _word_occurrences(b)
-    return _distinct_words(first - second), _distinct_words(second - first)
+    if not first and not second:
+        return 1.0 if a == b else 0.0
+    return 2 * len(first & second) / (len(first) + len(second))
 
 
 def containment(a: str, b: str) -> float:
@@ -45,21 +34,6 @@ def containment(a: str, b: str) -> float:
     return len(first & _word_occurrences(b)) / len(first) if first else 1.0
 
 
-def _find_occurrences(text: str) -> frozenset[_Occurrence]:
+def _word_occurrences(text: str) -> frozenset[_Occurrence]:
     counts = Counter(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
     return frozenset((word, n) for word, count in counts.items() for n in range(count))
-
-
-_word_occurrences = cache_short_texts(_find_occurrences)
-
-
-def _distinct_words(occurrences: Iterable[_Occurrence]) -> tuple[str, ...]:
-    return tuple(sorted({word for word, _ in occurrences}))
-
-
-def _dice(
-    a: str, units_a: frozenset[_Occurrence], b: str, units_b: frozenset[_Occurrence]
-) -> float:
-    if not units_a and not units_b:
-        return 1.0 if a == b else 0.0
-    return 2 * len(units_a & units_b) / (len(units_a) + len(units_b))

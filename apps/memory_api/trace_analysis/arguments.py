@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from memory_api.text.differences import excerpt_differences
-from memory_api.text.excerpts import excerpt
+from memory_api.text.excerpts import excerpt, excerpt_differences
 from memory_api.text.quotations import is_safe_name
 
 _MAX_PARSED_CHARACTERS = 40_000

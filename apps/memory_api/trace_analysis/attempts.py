@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from memory_api.text.differences import excerpt_differences
-from memory_api.text.excerpts import excerpt
+from memory_api.text.excerpts import excerpt, excerpt_differences
 from memory_api.trace_analysis.arguments import Arguments, is_calculation
 from memory_api.trace_analysis.context import Attempt
 from memory_api.trace_analysis.facts import Fact, FactKind

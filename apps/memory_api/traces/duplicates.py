@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.runs.chain import EVALUATE, REFLECT
 from memory_api.runs.queries import latest_run
 from memory_api.runs.tables import RunRow
-from memory_api.text.similarity import wording_similarity_uncached
+from memory_api.text.similarity import wording_similarity
 from memory_api.traces.queries import (
     find_duplicate_candidates,
     list_events,
@@ -61,7 +61,7 @@ def are_same_events(first: Sequence[TraceEventRow], second: Sequence[TraceEventR
     scores: list[float] = []
     for event, other in zip(first, second, strict=True):
         same = event.content == other.content
-        scores.append(1.0 if same else wording_similarity_uncached(event.content, other.content))
+        scores.append(1.0 if same else wording_similarity(event.content, other.content))
         if scores[-1] < MIN_EVENT_SIMILARITY:
             return False
     return sum(scores) >= MIN_MEAN_SIMILARITY * len(scores)

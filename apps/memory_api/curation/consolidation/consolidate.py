@@ -39,8 +39,12 @@ from memory_api.curation.consolidation.queries import (
     list_unpinned_bullets,
 )
 from memory_api.curation.content_checks import is_too_long
-from memory_api.curation.context import embed_texts, find_nearest_bullets, to_nearby
-from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.context import (
+    NearbyBullet,
+    embed_texts,
+    find_nearest_bullets,
+    to_nearby,
+)
 from memory_api.curation.queries import list_bullet_tools, list_rejected_merges
 from memory_api.curation.schemas import ApplyResult, CurationPlan, RejectedLesson
 from memory_api.llm.errors import LLMOverBudget

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_api.curation.content_checks import is_too_long
-from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.context import NearbyBullet
 from memory_api.curation.nearness import NearnessScale
 
 MAX_GROUP_BULLETS = 8

@@ -20,9 +20,8 @@ from memory_api.curation.content_checks import (
     MIN_KNOWN_WORD_SHARE,
     find_content_problem,
     find_long_contents,
-    have_antonyms,
 )
-from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.context import NearbyBullet
 from memory_api.curation.model_output import extract_key
 from memory_api.curation.schemas import ProposedChange, RejectedLesson, new_delta
 from memory_api.playbooks.models import Bullet
@@ -203,10 +202,9 @@ class _Limits:
             return "MERGE requires at least 2 different bullets."
         if any(set(keys) <= rejected for rejected in self._evidence.rejected_merges):
             return "A person declined this merge, or a proposal with it is waiting."
-        bullets = self._bullets_of(keys)
-        if have_antonyms(bullets):
-            return "The bullets contain antonyms."
-        return self._check_content(operation, operation.content or bullets[0].content, keys)
+        if not operation.content:
+            return "MERGE requires `content`."
+        return self._check_content(operation, operation.content, keys)
 
     def _check_content(
         self, operation: ConsolidationOperation, content: str, keys: Sequence[str]

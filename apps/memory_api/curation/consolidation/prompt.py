@@ -11,7 +11,7 @@ from memory_api.curation.consolidation.model_output import (
     ModelConsolidation,
 )
 from memory_api.curation.content_checks import is_too_long
-from memory_api.curation.lesson_duplicates import NearbyBullet
+from memory_api.curation.context import NearbyBullet
 from memory_api.curation.prompt import list_tools
 from memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
 from memory_api.llm.structured_output import schema_text

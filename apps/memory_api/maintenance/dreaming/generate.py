@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from memory_api.core.ids import new_id
 from memory_api.core.secret_redaction import redact
-from memory_api.curation.apply import PreparedProposal, prepare_proposal
+from memory_api.curation.apply import PreparedProposal
 from memory_api.curation.curate import curate
 from memory_api.curation.schemas import Lesson
 from memory_api.llm.untrusted_text import fence_text
@@ -223,8 +223,7 @@ async def _to_proposals(
         reason = f"Dreaming over {len(input.episodes)} episodes."
         author = ChangeAuthor(ACTOR, reason, run.id)
         if plan.changes:
-            prepared = await prepare_proposal(runtime, run.tenant_id, ref, plan, author)
-            proposals.append((ref, prepared))
+            proposals.append((ref, PreparedProposal.of(ref, plan, author)))
     return proposals
 
 

@@ -22,7 +22,8 @@ from memory_api.memories.index.scopes import ScopeAddress, kind_scope
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.text.terms import document_weights
 
-_NOT_ALNUM = re.compile(r"[\W_]+")
+_WORD = re.compile(r"[^\W_]+")
+_ARTICLES = ("a", "an", "the")
 ADVICE_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
 """Kinds that agents read as advice and that can become bullets."""
 MAX_TERMS = 4_000
@@ -75,10 +76,12 @@ class MemoryDraft:
 
 
 def fingerprint(content: str) -> bytes:
-    """A hash that ignores case, width, spacing and punctuation."""
+    """A hash of the words in their order, whatever their case, width, spacing, punctuation and
+    articles. Texts with the same fingerprint are duplicates (docs/decisions/near-duplicates.md).
+    """
     folded = unicodedata.normalize("NFKC", content).casefold()
-    alphanumeric = _NOT_ALNUM.sub("", folded)
-    return hashlib.blake2b((alphanumeric or folded).encode(), digest_size=16).digest()
+    words = "".join(word for word in _WORD.findall(folded) if word not in _ARTICLES)
+    return hashlib.blake2b((words or folded).encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True)
