@@ -111,6 +111,18 @@ async def test_pinned_bullet_is_never_changed(book: Book) -> None:
     assert [kept.key for kept in done.known_lessons] == [key]
 
 
+async def test_quotation_of_another_waiting_lesson_does_not_hold_a_confirmed_one(
+    book: Book,
+) -> None:
+    quotation = "the ledger is sealed"
+    confirmed = lesson(f"If “{quotation}”, ask the owner.", quotations=[quotation])
+    waiting = lesson(f"If “{quotation}”, stop.", quotations=[quotation], awaiting_confirmation=True)
+    done = await book.learn(confirmed, waiting)
+    statuses = {b.content: b.status for b in (await book.bullets()).values()}
+    assert statuses == {confirmed.text: "active", waiting.text: "quarantined"}
+    assert len(done.results) == 2
+
+
 async def test_revision_hint_narrows_condition_of_bullet(book: Book) -> None:
     (key,) = await book.add(CHECK)
     hint = RevisionHint(

@@ -88,17 +88,17 @@ async def _is_unconfirmed(
     supports it. A quotation that none of its lessons has was copied from elsewhere in the prompt.
     """
     taught_by = [lessons[index] for index in change.lessons]
-    own = {_fold(text) for lesson in taught_by for text in lesson.unconfirmed_quotations}
-    foreign = {_fold(text) for lesson in lessons for text in lesson.unconfirmed_quotations}
-    foreign |= set(map(_fold, change.quotations))
+    own = {_fold(text) for lesson in taught_by for text in lesson.quotations}
+    waiting = {_fold(text) for lesson in lessons for text in lesson.unconfirmed_quotations}
+    waiting |= set(map(_fold, change.quotations))
     targets = [key for key in (change.delta.bullet_id, *change.delta.source_ids) if key]
     present = [state.bullets[key] for key in targets if key in state.bullets]
     old = _text(b for bullet in present for b in (bullet.content, bullet.title, bullet.when_to_use))
     new = _text(_texts(change.delta))
-    written = {text for text in own | foreign if text in new and text not in old}
+    written = {text for text in waiting if text in new and text not in old}
     if written - own or any(map(has_address, written)):
         return True
-    if not written and not any(lesson.awaiting_confirmation for lesson in taught_by):
+    if not any(lesson.awaiting_confirmation for lesson in taught_by):
         return False
     traces = _present(lesson.trace_id for lesson in taught_by)
     return await count_independent_traces(session, traces) < MIN_INDEPENDENT_TRACES
