@@ -17,6 +17,7 @@ from uuid import UUID
 
 from memory_api.auth.body_pace import BodyPace
 from memory_api.auth.identity import KeyCache, to_tenant_id
+from memory_api.auth.open_requests import OpenRequests
 from memory_api.auth.rate_limits import RateLimits
 from memory_api.auth.refusal_delay import RefusalDelay
 from memory_api.auth.write_slots import WriteSlots
@@ -79,6 +80,10 @@ class Runtime:
     @cached_property
     def body_pace(self) -> BodyPace:
         return BodyPace(self.settings.rate_limit_body_bytes)
+
+    @cached_property
+    def open_requests(self) -> OpenRequests:
+        return OpenRequests(self.settings.max_connections)
 
     @cached_property
     def write_slots(self) -> WriteSlots:

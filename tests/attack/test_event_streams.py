@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -13,7 +14,9 @@ from sqlalchemy import text
 from memory_api.auth.identity import parse_key
 from memory_api.core.db import Sessions
 from memory_api.grace import events
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
+from tests.support.problems import assert_problem
 
 RUNS = "/api/v1/agents/runs"
 
@@ -50,6 +53,28 @@ async def test_streams_of_a_revoked_key_end(
     other.cancel()
     refused = await api.get(RUNS, headers=tenant.auth("read"))
     assert refused.status_code == 401
+
+
+async def test_streams_of_one_tenant_leave_connections_for_others(
+    api: AsyncClient,
+    http: AsyncClient,
+    runtime: Runtime,
+    tenant: TestTenant,
+    make_tenant: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 1,000 streams of one read key, the process refused all other connections."""
+    assert runtime.open_requests.limit < runtime.settings.max_connections
+    monkeypatch.setattr(runtime.open_requests, "limit", 2)
+    streams = [await start_stream(api, tenant.keys["read"]) for _ in range(2)]
+    refused = await api.get(RUNS)
+    assert_problem(refused, 429, "rate_limited")
+    other = await http.get(RUNS, headers=(await make_tenant()).auth())
+    assert other.status_code == 200
+    for stream in streams:
+        stream.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
+    assert (await api.get(RUNS)).status_code == 200
 
 
 async def test_streams_of_a_suspended_tenant_end(

@@ -6,7 +6,7 @@ import re
 
 from tests.support.paths import ROOT
 
-ACTORS = 8
+ACTORS = 9
 
 
 def cells() -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from hansei.cli.main import CLIENT_COMMANDS, app
 from hansei.cli.playbook_output import print_consolidation
 from hansei.cli.reflect import StallDetector
-from hansei.cli.terminal import sanitize
+from hansei.cli.terminal import print_json, sanitize
 from hansei.credentials import Credentials, save_credentials
 from tests.sdk.stub_service import KEY, RECORDED, Fault, StubService, page, problem
 from tests.support.paths import ROOT
@@ -457,3 +457,12 @@ def test_options_of_sessions_are_refused_for_traces(known: StubService) -> None:
         assert result.exit_code == 2
         assert "are for session files" in result.stderr
     assert known.paths() == []
+
+
+def test_json_does_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """U+009B starts an escape sequence like ESC [, and JSON may have it unescaped."""
+    value = {"answer": "\x9b2J\u202e 日本語"}
+    print_json(value)
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == value
+    assert printed == '{"answer": "\\u009b2J\\u202e 日本語"}\n'

@@ -21,6 +21,8 @@ from memory_api.core.log_context import bind_log_context
 from memory_api.core.pagination import Cursor
 from memory_api.runtime import Runtime
 
+OPEN_REQUEST = "hansei.open_request"
+"""The tenant of a request that `OpenRequests` counts, in its ASGI scope."""
 bearer = HTTPBearer(auto_error=False, description="An API key: `hsk_…`")
 
 
@@ -127,6 +129,8 @@ async def _identify(request: Request, runtime: Runtime, key_text: str) -> Identi
 async def _remember_caller(request: Request, runtime: Runtime, caller: Identity) -> Identity:
     bind_log_context(tenant_id=caller.tenant_id, key_id=caller.key_id)
     runtime.write_slots.note_request(caller.tenant_id)
+    runtime.open_requests.add(caller.tenant_id)
+    request.scope[OPEN_REQUEST] = caller.tenant_id  # until the response was sent
     request.state.rate_limit = await runtime.rate_limits.count_request(caller)
     request.state.identity = caller
     return caller

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memory_api.api.deps import OPEN_REQUEST
 from memory_api.api.response_headers import complete_headers
 from memory_api.auth.identity import Identity
 from memory_api.core.ids import new_id
@@ -76,6 +77,8 @@ class RequestLogMiddleware:
             finally:
                 seconds = time.perf_counter() - started
                 _report(scope, method, response["status"], seconds, active)
+                if OPEN_REQUEST in scope:
+                    scope["app"].state.runtime.open_requests.remove(scope[OPEN_REQUEST])
                 unbind_log_context()
 
 

@@ -145,10 +145,14 @@ class Tool(ABC):
 
 
 def fence_sources(sources: Sequence[Source]) -> str:
-    """The sources with their numbers, fenced: data, never instructions."""
+    """The sources with their numbers, fenced with their titles: data, never instructions."""
     if not sources:
         return "none"
     return "\n\n".join(
-        f"[{number}] {source.title or source.source}\n{fence_text(source.content, label='source')}"
+        f"[{number}]\n{fence_text(_show_source(source), label='source')}"
         for number, source in enumerate(sources, start=1)
     )
+
+
+def _show_source(source: Source) -> str:
+    return f"{' '.join((source.title or source.source).split())}\n{source.content}"
