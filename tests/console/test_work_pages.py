@@ -190,6 +190,36 @@ async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     assert 'value="kept"' in empty.text
 
 
+async def test_list_of_runs_shows_task_result_and_work(owner_of, api, runtime, tenant) -> None:
+    worker = Agent(api, runtime, tenant)
+    assert "Nothing is queued." in (await owner_of.get("/console/runs")).text
+    for n in range(2):
+        body = {
+            "playbook": "support",
+            "outcome": "failure",
+            "task_description": f"Refund order {n}",
+            "events": [
+                {"event_type": "tool_call", "tool_name": "refund", "content": '{"order": 7}'},
+                {"event_type": "error_event", "content": f"Order {n} is open"},
+            ],
+        }
+        assert (await api.post("/api/v1/traces", json=body)).status_code == 201
+    assert "2 queued, the oldest for" in (await owner_of.get("/console/runs")).text
+    await worker.work()
+    page = (await owner_of.get("/console/runs")).text
+    assert "Nothing is queued." in page
+    rows = re.findall(r"<tr>\s*<td>(.*?)</tr>", page, re.DOTALL)
+    [reflected, *_] = [row for row in rows if ">reflect</a>" in row and "Refund order 0" in row]
+    assert "One reflection" in reflected
+    assert "support" in reflected
+    assert re.search(r"\d+ (?:ms|sec|msec)", reflected)
+    run = re.search(r"/console/runs/([\w-]+)", reflected)
+    assert run
+    detail = (await owner_of.get(f"/console/runs/{run[1]}")).text
+    assert "<dt>Result</dt><dd>One reflection" in detail
+    assert "<summary>Result as JSON</summary>" in detail
+
+
 async def test_overview_sums_the_week(owner_of, api, runtime, tenant) -> None:
     made = await api.post("/api/v1/playbooks/support/bullets", json={"content": "Pay twice."})
     key = made.json()["bullet"]["id"]

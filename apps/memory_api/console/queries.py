@@ -1,8 +1,8 @@
-"""Statements of the console: its sessions, and the bullets of its first page."""
+"""Statements of the console: its sessions, and what only its pages count."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -31,6 +31,10 @@ from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow
 from memory_api.playbooks.verdicts.record import JUDGE_PRECEDENCE
+from memory_api.runs.tables import RunRow
+from memory_api.traces.tables import TraceRow
+
+MAX_COUNTED_RUNS = 1_000
 
 
 async def get_valid_session(
@@ -221,3 +225,37 @@ def _select_bullets(session: AsyncSession, project: str, *columns: Any) -> Selec
             bullet.status.in_((MemoryStatus.ACTIVE, MemoryStatus.QUARANTINED)),
         )
     )
+
+
+async def sum_work(session: AsyncSession, project: str) -> Any:
+    """The work of a project: `queued_count`, `running_count`, `oldest_at` of the queued runs, and
+    `dead_count` of at most 1,000 runs that failed on every attempt.
+    """
+    run, tenant = RunRow, current_tenant_id(session)
+    dead = (
+        select(run.id)
+        .where(run.tenant_id == tenant, run.project_id == project, run.state == "dead")
+        .limit(MAX_COUNTED_RUNS)
+        .subquery()
+    )
+    queued = run.state == "queued"
+    statement = select(
+        func.count().filter(queued).label("queued_count"),
+        func.count().filter(run.state == "running").label("running_count"),
+        func.min(run.created_at).filter(queued).label("oldest_at"),
+        select(func.count()).select_from(dead).scalar_subquery().label("dead_count"),
+    ).where(
+        run.tenant_id == tenant,
+        run.project_id == project,
+        run.state.in_(("queued", "running")),
+    )
+    return (await session.execute(statement)).one()
+
+
+async def load_tasks(session: AsyncSession, trace_ids: Collection[UUID]) -> dict[UUID, Any]:
+    """`task_description` and `playbook` of traces, by their ID."""
+    trace = TraceRow
+    statement = select(trace.id, trace.task_description, trace.playbook).where(
+        trace.tenant_id == current_tenant_id(session), trace.id.in_(trace_ids)
+    )
+    return {row.id: row for row in (await session.execute(statement)).all()}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
-from babel import dates, numbers
+from babel import dates, numbers, units
 from babel.core import Locale
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -86,6 +87,10 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
     def usd(value: float | None) -> str:
         return format_usd(value, locale)
 
+    def duration(value: timedelta | None) -> str:
+        """A duration in the largest unit that fits, such as "40 ms", "12 s" or "3 min"."""
+        return NO_VALUE if value is None else format_duration(value, locale)
+
     def day(value: date | None) -> str:
         return NO_VALUE if value is None else format_day(value, locale)
 
@@ -97,10 +102,12 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
         "number": number,
         "percent": percent,
         "usd": usd,
+        "duration": duration,
         "day": day,
         "cell": cell,
         "actor": actor,
         "code_spans": code_spans,
+        "readable_json": readable_json,
         "translate": translation.gettext,
     }
 
@@ -137,11 +144,24 @@ def code_spans(value: str) -> Markup:
     )
 
 
+def readable_json(value: object) -> str:
+    """JSON with line breaks and without escapes of letters."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
 def format_number(value: float | None, locale: Locale, digits: int = 0) -> str:
     if value is None:
         return NO_VALUE
     pattern = "#,##0" + ("." + "0" * digits if digits else "")
     return numbers.format_decimal(value, pattern, locale=locale)
+
+
+def format_duration(value: timedelta, locale: Locale) -> str:
+    seconds = max(0.0, value.total_seconds())
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
+        if seconds >= size:
+            return units.format_unit(round(seconds / size), unit, length="short", locale=locale)
+    return units.format_unit(round(seconds * 1000), "millisecond", length="short", locale=locale)
 
 
 def format_usd(value: float | None, locale: Locale) -> str:

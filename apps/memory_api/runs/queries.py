@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -44,13 +44,14 @@ async def list_runs(
     project_id: str | None = None,
     states: Sequence[str] = (),
     kind: str | None = None,
+    without: Collection[str] = (),
     trace_id: UUID | None = None,
     parent: RunRow | None = None,
     cursor: Cursor | None = None,
     limit: int = 50,
 ) -> Sequence[RunRow]:
-    """Newest first; one row more than `limit` when there is a next page. With `parent`, the steps
-    that follow it.
+    """Newest first, except the kinds in `without`; one row more than `limit` when there is a next
+    page. With `parent`, the steps that follow it.
     """
     query = select(RunRow).where(RunRow.tenant_id == current_tenant_id(session))
     if project_id is not None:
@@ -59,6 +60,8 @@ async def list_runs(
         query = query.where(RunRow.state.in_(states))
     if kind is not None:
         query = query.where(RunRow.kind == kind)
+    if without:
+        query = query.where(RunRow.kind.not_in(without))
     if trace_id is not None:
         query = query.where(RunRow.trace_id == trace_id)
     if parent is not None:

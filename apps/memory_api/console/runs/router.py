@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from uuid import UUID
 
 from fastapi import APIRouter, Response
@@ -9,9 +10,14 @@ from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
+from memory_api.console.queries import load_tasks, sum_work
 from memory_api.console.rendering import render_page
+from memory_api.console.runs.results import describe_result
 from memory_api.console.translations import N_
-from memory_api.runs.router import get_run, list_runs, retry_run
+from memory_api.core.pagination import to_page
+from memory_api.runs import queries
+from memory_api.runs.router import get_run, list_runs, retry_run, run_response
+from memory_api.runs.schemas import RunPage
 
 router = APIRouter(prefix="/console/runs", route_class=ConsoleRoute, include_in_schema=False)
 
@@ -19,6 +25,8 @@ PAGE_SIZE = 50
 STATES = ("queued", "running", "done", "failed", "dead")
 LIVE_STATES = ("queued", "running")
 RETRIABLE_STATES = ("failed", "dead")
+HOUSEKEEPING = ("upkeep", "maintenance", "cleanup")
+"""Kinds that the list shows only if they are chosen."""
 KINDS = {
     "evaluate": N_("Decides how a run of an agent ended, and judges the bullets it used"),
     "reflect": N_("Finds out what happened in a trace and why, and writes lessons"),
@@ -50,19 +58,25 @@ async def show_runs(
     state: str = "",
     kind: str = "",
 ) -> Response:
-    page = await list_runs(
+    rows = await queries.list_runs(
         session,
-        caller,
-        cursor,
-        visit.project,
-        state=[state] if state in STATES else None,  # pyright: ignore[reportArgumentType]
+        project_id=visit.project,
+        states=(state,) if state in STATES else (),
         kind=kind[:64] or None,
+        without=() if kind else HOUSEKEEPING,
+        cursor=cursor,
         limit=PAGE_SIZE,
     )
+    page = to_page(RunPage, rows, PAGE_SIZE, run_response)
+    traces = {run.trace_id for run in page.items if run.trace_id}
     return render_page(
         visit,
         "runs/rows.html" if visit.is_partial else "runs/list.html",
         page=page,
+        work=await sum_work(session, visit.project),
+        tasks=await load_tasks(session, traces) if traces else {},
+        results={run.id: describe_result(run, visit.translation) for run in page.items},
+        now=datetime.now(UTC),
         states=STATES,
         kinds=[(name, name) for name in KINDS],
         filters={"state": state, "kind": kind},
@@ -84,6 +98,7 @@ async def show_run(
         "runs/live.html" if visit.is_partial else "runs/run.html",
         run=run,
         about=KINDS.get(run.kind, run.kind),
+        result=describe_result(run, visit.translation),
         chain=[first, *(item for item in chain.items[::-1] if item.id != first.id)],
         is_live=run.state in LIVE_STATES,
         can_retry=run.state in RETRIABLE_STATES,
