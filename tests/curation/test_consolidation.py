@@ -22,7 +22,6 @@ from memory_api.curation.consolidation.groups import (
 from memory_api.curation.consolidation.prompt import PINNED_HEADING
 from memory_api.curation.content_checks import MAX_BULLET_CHARACTERS
 from memory_api.curation.context import NearbyBullet
-from memory_api.curation.nearness import NearnessScale
 from memory_api.playbooks.history.versions import restore_playbook
 from memory_api.playbooks.models import Bullet
 from memory_api.playbooks.ref import ChangeAuthor
@@ -376,10 +375,3 @@ def test_domains_are_groups() -> None:
     assert set(keys[0][:2]) == {"pat-00000", "pat-00002"}, "the nearest pair first"
     assert groups[0].neighbors["pat-00000"][0] == "pat-00002"
     assert sorted(keys[1]) == ["pat-00001", "pat-00003"]
-
-
-def test_nearness_is_symmetric_and_in_range() -> None:
-    scale = NearnessScale([ASK, FIRST, START, OTHER])
-    assert scale.measure(ASK, ASK, 1.0) == pytest.approx(1.0)
-    assert scale.measure(ASK, FIRST, 0.8) == pytest.approx(scale.measure(FIRST, ASK, 0.8))
-    assert scale.measure(ASK, FIRST, 0.8) > scale.measure(ASK, OTHER, 0.5)

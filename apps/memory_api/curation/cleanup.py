@@ -33,10 +33,8 @@ from memory_api.curation.consolidation.consolidate import (
 )
 from memory_api.curation.consolidation.queries import list_playbooks_to_consolidate
 from memory_api.curation.queries import (
-    list_changed_playbooks,
     list_duplicate_bullets,
-    list_playbooks_over_capacity,
-    list_playbooks_with_harmful_bullets,
+    list_playbooks_to_clean_up,
     list_rejected_merges,
 )
 from memory_api.curation.schemas import (
@@ -202,13 +200,13 @@ async def enqueue_cleanups(runtime: Runtime, session: AsyncSession) -> int:
     unfinished = await list_unfinished_runs(session, CLEANUP)
     if any(run.error is None for run in unfinished):
         return 0
-    due = {row.scope_id: row for row in await list_changed_playbooks(session)}
-    for row in await list_playbooks_with_harmful_bullets(session):
-        if row.scope_id not in due and await find_bullets_to_quarantine(session, row.scope_id):
-            due[row.scope_id] = row
-    for row in await list_playbooks_over_capacity(session):
-        if row.scope_id not in due and await find_bullets_over_capacity(session, row):
-            due[row.scope_id] = row
+    due = {
+        row.scope_id: row
+        for row in await list_playbooks_to_clean_up(session)
+        if row.version > row.cleaned_version
+        or await find_bullets_to_quarantine(session, row.scope_id)
+        or await find_bullets_over_capacity(session, row)
+    }
     if runtime.llm is not None:
         rows = await list_playbooks_to_consolidate(
             session, MIN_GROWTH_BULLETS, MAX_AGE, MIN_INTERVAL

@@ -192,7 +192,8 @@ async def _add_model_context(
     near = [await find_nearest_bullets(session, ref, query) for query in queries]
     whole: list[NearbyBullet] = []
     if playbook.active_count <= MAX_WHOLE_BULLETS:
-        whole = [to_nearby(row) for row in await list_active_bullets(session, playbook.scope_id)]
+        rows = await list_active_bullets(session, playbook.scope_id)
+        whole = [to_nearby(row) for row in sorted(rows, key=lambda row: row.seq)]
     shown = {nearby.id: nearby.bullet for candidates in (whole, *near) for nearby in candidates}
     bullets = {bullet.id: bullet for bullet in shown.values()} | dict(context.state.bullets)
     tools = await list_bullet_tools(session, shown)

@@ -1,4 +1,5 @@
-"""The curator's model output, parsed leniently, and the limits of what it may change.
+"""The model output of a curation or a consolidation, parsed leniently, and the limits of what a
+curation may change.
 
 The author of a trace may control what a model writes. So a model may only change bullets that were
 in its prompt, every change except a merge must come from a lesson, and a bullet is not deleted
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field, field_validator
@@ -31,7 +32,7 @@ from memory_api.curation.schemas import (
     RejectedLesson,
     new_delta,
 )
-from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.models import Bullet, DeltaContextItem, DeltaType
 from memory_api.text.quotations import find_quotations_of
 from memory_api.text.similarity import containment
 
@@ -45,13 +46,23 @@ _QUOTATION_MARKS = re.compile("[`'\"“”‘’„«»]")
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,100}-\d{1,120}|kpt_\d{1,120}")
 
 
-OperationType = Literal["ADD", "UPDATE", "MERGE", "DELETE", "KEEP", "REJECT"]
+OperationType = Literal["ADD", "UPDATE", "MERGE", "SPLIT", "DELETE", "KEEP", "REJECT"]
+
+
+class BulletPart(BaseModel):
+    """One bullet of a SPLIT."""
+
+    title: str | None = None
+    when_to_use: str | None = None
+    content: str
 
 
 class CuratorOperation(BaseModel):
-    """One operation in the model's output."""
+    """One operation in the model's output. A consolidation has no lessons, so it neither adds nor
+    rejects; a curation does not split.
+    """
 
-    type: OperationType = Field(description="ADD, UPDATE, MERGE, DELETE, KEEP or REJECT")
+    type: OperationType
     lessons: list[int] = Field(
         default_factory=list,
         description="Numbers of the lessons behind it; empty only for MERGE of existing bullets",
@@ -69,12 +80,30 @@ class CuratorOperation(BaseModel):
     contradicts: list[str] = Field(
         default_factory=list, description="Bullets that advise the contrary"
     )
+    omitted: list[str] = Field(
+        default_factory=list,
+        description="Names and numbers that the new text leaves out because they are an example "
+        "or belong to one task",
+    )
+    parts: list[BulletPart] = Field(
+        default_factory=list[BulletPart], description="SPLIT only: the bullets it becomes, 2 to 4"
+    )
     reasoning: str = Field("", description="The reason, in one sentence")
 
     @field_validator("type", mode="before")
     @classmethod
     def _upper(cls, value: Any) -> Any:
         return value.strip().upper() if isinstance(value, str) else value
+
+    @property
+    def keys(self) -> list[str]:
+        """The bullets that it changes."""
+        return list(dict.fromkeys(filter(None, [self.bullet_id, *self.source_ids])))
+
+    @property
+    def contents(self) -> list[str]:
+        """The texts that it writes."""
+        return [self.content or "", *(part.content for part in self.parts)]
 
     @field_validator("lessons", mode="before")
     @classmethod
@@ -87,6 +116,16 @@ class CuratorOperation(BaseModel):
     @classmethod
     def _keys(cls, value: Any) -> list[str]:
         return [key for item in _as_list(value) if (key := extract_key(item))]
+
+    @field_validator("omitted", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> list[str]:
+        return [str(item) for item in _as_list(value)]
+
+    @field_validator("parts", mode="before")
+    @classmethod
+    def _parts(cls, value: Any) -> Any:
+        return [] if value is None else value
 
     @field_validator("bullet_id", mode="before")
     @classmethod
@@ -107,7 +146,7 @@ class CuratorOperation(BaseModel):
 class ModelCuration(BaseModel):
     """How a playbook is to change."""
 
-    reasoning: str = Field("", description="What is new in the lessons and what is not")
+    reasoning: str = Field("", description="What is new, and which bullets give the same advice")
     operations: list[CuratorOperation]
 
     @field_validator("operations", mode="before")
@@ -118,12 +157,18 @@ class ModelCuration(BaseModel):
         return cast("list[Any]", value)[:MAX_OPERATIONS]
 
 
+def find_long_texts(answer: ModelCuration) -> str:
+    """What to ask for again because texts are too long; "" if none is."""
+    return find_long_contents(
+        text for operation in answer.operations for text in operation.contents
+    )
+
+
 def find_problem(answer: ModelCuration, known: Mapping[str, Bullet]) -> str:
     """What to ask for again: texts that are too long, and updates that replace the advice of a
     bullet; "" if there is none. A text that stays too long is accepted, because its lessons would
     be lost: the next consolidation shows it as too long. An update that stays as it is is refused.
     """
-    long = find_long_contents(operation.content for operation in answer.operations)
     updates = [
         _check_update(operation, known.get(operation.bullet_id or ""))
         for operation in answer.operations
@@ -132,7 +177,7 @@ def find_problem(answer: ModelCuration, known: Mapping[str, Bullet]) -> str:
     problems = [problem for problem in updates if problem]
     if problems:
         problems.append("Keep them, or ADD the lesson as a bullet of its own.")
-    return " ".join(filter(None, [long, *problems]))
+    return " ".join(filter(None, [find_long_texts(answer), *problems]))
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -147,13 +192,18 @@ def extract_key(value: Any) -> str | None:
     return match.group() if match else None
 
 
-@dataclass(frozen=True)
+@dataclass
 class ValidatedOperations:
     """The accepted and rejected parts of an answer."""
 
-    changes: Sequence[ProposedChange]
-    known_lessons: Sequence[KnownLesson]
-    rejected_lessons: Sequence[RejectedLesson]
+    changes: list[ProposedChange] = field(default_factory=list[ProposedChange])
+    known_lessons: list[KnownLesson] = field(default_factory=list[KnownLesson])
+    rejected_lessons: list[RejectedLesson] = field(default_factory=list[RejectedLesson])
+
+    def reject(self, operation: CuratorOperation, reason: str, lessons: Sequence[int] = ()) -> None:
+        delta = operation.model_dump(exclude_defaults=True)
+        rejected = RejectedLesson(reason=reason, lessons=list(lessons), delta=delta, retry=True)
+        self.rejected_lessons.append(rejected)
 
 
 def validate_operations(
@@ -170,41 +220,38 @@ def validate_operations(
     that it shows completely. KEEP may also name a bullet of which it shows the title.
     """
     known = {key: context.state.bullets[key] for key in shown}
-    changes: list[ProposedChange] = []
-    known_lessons: list[KnownLesson] = []
-    rejected_lessons: list[RejectedLesson] = []
+    validated = ValidatedOperations()
     for operation in answer.operations:
         numbers = dict.fromkeys(n for n in operation.lessons if 0 < n <= len(groups))
         lesson_indexes = [index for number in numbers for index in groups[number - 1]]
         if operation.type == "KEEP" and not operation.lessons:
             continue  # the bullet stays as it is
         if operation.type == "REJECT":
-            rejected_lessons.append(_reject(operation, lesson_indexes))
+            validated.rejected_lessons.append(_reject(operation, lesson_indexes))
             continue
         nameable = context.titles.keys() | context.unconfirmed.keys()
-        reason = _rejection_reason(operation, known, lesson_indexes, nameable)
-        if reason:
-            delta = operation.model_dump(exclude_defaults=True)
-            rejected_lessons.append(
-                RejectedLesson(reason=reason, lessons=lesson_indexes, delta=delta, retry=True)
-            )
+        if reason := _rejection_reason(operation, known, lesson_indexes, nameable):
+            validated.reject(operation, reason, lesson_indexes)
         elif operation.type == "KEEP":
             key = operation.bullet_id or ""
             reason = operation.reasoning or f"Matches bullet {key}."
-            known_lessons += [
+            validated.known_lessons += [
                 KnownLesson(lesson=number, key=key, reason=reason) for number in lesson_indexes
             ]
         else:
-            change = _to_proposed_change(operation, lesson_indexes, known, lessons)
-            quotations = _quotations_of_unconfirmed(operation, context)
-            changes.append(change.model_copy(update={"quotations": quotations}))
-    decided = {number for c in changes for number in c.lessons} | {k.lesson for k in known_lessons}
-    decided |= {number for rejected in rejected_lessons for number in rejected.lessons}
+            validated.changes.append(
+                _to_proposed_change(operation, lesson_indexes, known, lessons, context)
+            )
+    decided = {n for change in validated.changes for n in change.lessons}
+    decided |= {known_lesson.lesson for known_lesson in validated.known_lessons}
+    decided |= {n for rejected in validated.rejected_lessons for n in rejected.lessons}
     undecided = [number for group in groups for number in group if number not in decided]
     if undecided:
         reason = "The model gave no operation for this lesson."
-        rejected_lessons.append(RejectedLesson(reason=reason, lessons=undecided, retry=True))
-    return ValidatedOperations(changes, known_lessons, rejected_lessons)
+        validated.rejected_lessons.append(
+            RejectedLesson(reason=reason, lessons=undecided, retry=True)
+        )
+    return validated
 
 
 def _reject(operation: CuratorOperation, lesson_indexes: Sequence[int]) -> RejectedLesson:
@@ -226,6 +273,8 @@ def _rejection_reason(
         return f"The content is longer than {MAX_CONTENT_CHARACTERS:,} characters."
     if operation.type == "ADD":
         return None if operation.content else "ADD requires `content`."
+    if operation.type == "SPLIT":
+        return "Only a consolidation splits bullets."
     if operation.type == "KEEP" and operation.bullet_id in titles:
         return None
     if target is None and (operation.type != "MERGE" or operation.bullet_id):
@@ -259,14 +308,18 @@ def _check_delete(bullet: Bullet | None) -> str | None:
 
 
 def _check_merge(operation: CuratorOperation, known: Mapping[str, Bullet]) -> str | None:
-    keys = list(dict.fromkeys(filter(None, [operation.bullet_id, *operation.source_ids])))
-    if len(keys) < 2:
-        return "MERGE requires at least 2 different bullets."
-    if any(key not in known for key in keys):
+    if any(key not in known for key in operation.keys):
         return "The bullet was not in the prompt."
-    if not operation.content:
-        return "MERGE requires `content`."
-    return find_content_problem(operation.content, [known[key] for key in keys])
+    return check_merge(operation) or find_content_problem(
+        operation.content or "", [known[key] for key in operation.keys]
+    )
+
+
+def check_merge(operation: CuratorOperation) -> str | None:
+    """What a MERGE lacks."""
+    if len(operation.keys) < 2:
+        return "MERGE requires at least 2 different bullets."
+    return None if operation.content else "MERGE requires `content`."
 
 
 def _quotations_of_unconfirmed(operation: CuratorOperation, context: CurationContext) -> list[str]:
@@ -285,25 +338,41 @@ def _to_proposed_change(
     lesson_indexes: Sequence[int],
     known: Mapping[str, Bullet],
     lessons: Sequence[Lesson],
+    context: CurationContext,
 ) -> ProposedChange:
-    tags = [tag for number in lesson_indexes for tag in lessons[number].tags]
-    fields: dict[str, Any] = {
-        "section": operation.section or "",
-        "bullet_id": None if operation.type == "ADD" else operation.bullet_id,
-        "source_ids": operation.source_ids if operation.type == "MERGE" else [],
-        "reasoning": redact(operation.reasoning).text,
-    }
-    for name in ("content", "title", "when_to_use"):
-        value = getattr(operation, name)
-        if value is not None and operation.type != "DELETE":
-            fields[name] = redact(value).text
-    if operation.type == "ADD" and tags:
-        fields["tags"] = list(dict.fromkeys(tags))
-    assert operation.type != "REJECT", "handled before: it changes no bullet"
+    fields = redacted_texts(operation)
+    if operation.type == "ADD":
+        fields["section"] = operation.section or ""
+        tags = [tag for number in lesson_indexes for tag in lessons[number].tags]
+        fields |= {"tags": list(dict.fromkeys(tags))} if tags else {}
     contradicted = [key for key in known if key in operation.contradicts]
     return ProposedChange(
-        delta=new_delta(operation.type, **fields),
+        delta=to_delta(operation, fields),
         lessons=list(lesson_indexes),
         contradicts=contradicted if operation.type == "ADD" else [],
         by_model=True,
+        quotations=_quotations_of_unconfirmed(operation, context),
     )
+
+
+def to_delta(operation: CuratorOperation, fields: Mapping[str, Any]) -> DeltaContextItem:
+    """The delta of an operation that is one: not SPLIT, KEEP or REJECT."""
+    if operation.type != "ADD":
+        fields = {"bullet_id": operation.bullet_id, **fields}
+    if operation.type == "MERGE":
+        others = [key for key in operation.source_ids if key != operation.bullet_id]
+        fields = {"source_ids": others, **fields}
+    if operation.type == "DELETE":
+        fields = {"bullet_id": operation.bullet_id}
+    reasoning = redact(operation.reasoning).text
+    return new_delta(cast(DeltaType, operation.type), reasoning=reasoning, **fields)
+
+
+def redacted_texts(texts: CuratorOperation | BulletPart) -> dict[str, Any]:
+    """The new texts of a bullet, without those that stay."""
+    values = {name: getattr(texts, name) for name in ("title", "when_to_use", "content")}
+    return {
+        name: redact(value.strip()).text
+        for name, value in values.items()
+        if value and value.strip()
+    }

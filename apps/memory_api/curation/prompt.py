@@ -17,6 +17,7 @@ from memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefi
 from memory_api.llm.structured_output import schema_text
 from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
 from memory_api.memories.index.drafts import fingerprint
+from memory_api.playbooks.models import Bullet
 from memory_api.playbooks.sections import with_fallback
 from memory_api.text.excerpts import excerpt
 from memory_api.text.terms import estimate_tokens
@@ -190,13 +191,21 @@ def _format_titles(context: CurationContext, shown: Collection[str], budget: int
 
 def _format_bullet(nearby: NearbyBullet, context: CurationContext) -> str:
     bullet = nearby.bullet
-    facts = [bullet.section, f"helpful {bullet.helpful}", f"harmful {bullet.harmful}"]
+    facts = [f"helpful {bullet.helpful}", f"harmful {bullet.harmful}"]
     facts.append(f"taught by {nearby.observation_count}")
-    if bullet.pinned:
-        facts.append("pinned")
-    lines = [f"[{bullet.id}] {', '.join(facts)}"]
-    if tools := sorted(context.bullet_tools.get(bullet.id, ())):
-        lines.append(f"  tools: {list_tools(tools)}")
+    facts += ["pinned"] if bullet.pinned else []
+    return format_bullet(bullet, facts, context.bullet_tools.get(bullet.id, ()))
+
+
+def format_bullet(
+    bullet: Bullet, facts: Sequence[str], tools: Collection[str], notes: Sequence[str] = ()
+) -> str:
+    """A bullet with what is known of it: `facts` on its first line, `notes` on lines of their
+    own.
+    """
+    lines = [f"[{bullet.id}] {', '.join([bullet.section, *facts])}", *(f"  {n}" for n in notes)]
+    if tools:
+        lines.append(f"  tools: {list_tools(sorted(tools))}")
     if bullet.title:
         lines.append(f"  title: {bullet.title}")
     if bullet.when_to_use:

@@ -302,19 +302,26 @@ async def list_least_useful_bullets(
     return rows.all()
 
 
-async def list_active_bullets(session: AsyncSession, scope: int) -> Sequence[MemoryRow]:
-    """The active bullets, pinned ones too, oldest first."""
-    rows = await session.scalars(
-        select(MemoryRow)
-        .where(
-            MemoryRow.tenant_id == current_tenant_id(session),
-            MemoryRow.scope_id == scope,
-            MemoryRow.key.is_not(None),
-            MemoryRow.status == MemoryStatus.ACTIVE,
-        )
-        .order_by(MemoryRow.seq)
+async def list_active_bullets(
+    session: AsyncSession,
+    scope: int,
+    *,
+    pinned: bool | None = None,
+    since: int = -1,
+    limit: int | None = None,
+) -> Sequence[MemoryRow]:
+    """The active bullets that changed after version `since`, the last changed first."""
+    query = select(MemoryRow).where(
+        MemoryRow.tenant_id == current_tenant_id(session),
+        MemoryRow.scope_id == scope,
+        MemoryRow.key.is_not(None),
+        MemoryRow.status == MemoryStatus.ACTIVE,
+        MemoryRow.playbook_version > since,
     )
-    return rows.all()
+    if pinned is not None:
+        query = query.where(MemoryRow.pinned.is_(pinned))
+    query = query.order_by(MemoryRow.playbook_version.desc(), MemoryRow.seq.desc()).limit(limit)
+    return (await session.scalars(query)).all()
 
 
 async def list_duplicate_bullets(session: AsyncSession, scope: int) -> Sequence[Sequence[str]]:
@@ -358,24 +365,10 @@ async def list_rejected_merges(session: AsyncSession, scope: int) -> set[frozens
     }
 
 
-async def list_changed_playbooks(session: AsyncSession) -> Sequence[PlaybookRow]:
-    """Playbooks that changed since their last cleanup."""
-    return (
-        await session.scalars(
-            select_playbooks(session).where(PlaybookRow.version > PlaybookRow.cleaned_version)
-        )
-    ).all()
-
-
-async def list_playbooks_over_capacity(session: AsyncSession) -> Sequence[PlaybookRow]:
-    """Playbooks with more active bullets than their limit."""
-    is_over_capacity = PlaybookRow.active_count > PlaybookRow.max_bullets
-    return (await session.scalars(select_playbooks(session).where(is_over_capacity))).all()
-
-
-async def list_playbooks_with_harmful_bullets(session: AsyncSession) -> Sequence[PlaybookRow]:
-    """Playbooks with a bullet that has more harmful than helpful verdicts, at least one of them
-    since it was last activated again.
+async def list_playbooks_to_clean_up(session: AsyncSession) -> Sequence[PlaybookRow]:
+    """Playbooks that changed since their last cleanup, that have more active bullets than their
+    limit, or a bullet with more harmful than helpful verdicts, at least one of them since it was
+    last activated again.
     """
     harmful_bullets = select(MemoryRow.id).where(
         MemoryRow.tenant_id == PlaybookRow.tenant_id,
@@ -385,7 +378,12 @@ async def list_playbooks_with_harmful_bullets(session: AsyncSession) -> Sequence
         MemoryRow.harmful > MemoryRow.helpful,
         MemoryRow.harmful > MemoryRow.harmful_at_release,
     )
-    return (await session.scalars(select_playbooks(session).where(harmful_bullets.exists()))).all()
+    is_due = or_(
+        PlaybookRow.version > PlaybookRow.cleaned_version,
+        PlaybookRow.active_count > PlaybookRow.max_bullets,
+        harmful_bullets.exists(),
+    )
+    return (await session.scalars(select_playbooks(session).where(is_due))).all()
 
 
 def select_playbooks(session: AsyncSession) -> Select[PlaybookRow]:

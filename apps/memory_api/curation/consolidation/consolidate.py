@@ -21,9 +21,6 @@ from memory_api.curation.consolidation.groups import (
 )
 from memory_api.curation.consolidation.model_output import (
     ConsolidationEvidence,
-    ModelConsolidation,
-    ValidatedConsolidation,
-    find_long_operations,
     validate_consolidation,
 )
 from memory_api.curation.consolidation.prompt import (
@@ -33,11 +30,7 @@ from memory_api.curation.consolidation.prompt import (
     count_tokens,
     pack_groups,
 )
-from memory_api.curation.consolidation.queries import (
-    count_tasks,
-    list_pinned_bullets,
-    list_unpinned_bullets,
-)
+from memory_api.curation.consolidation.queries import count_tasks
 from memory_api.curation.content_checks import is_too_long
 from memory_api.curation.context import (
     NearbyBullet,
@@ -45,7 +38,16 @@ from memory_api.curation.context import (
     find_nearest_bullets,
     to_nearby,
 )
-from memory_api.curation.queries import list_bullet_tools, list_rejected_merges
+from memory_api.curation.model_output import (
+    ModelCuration,
+    ValidatedOperations,
+    find_long_texts,
+)
+from memory_api.curation.queries import (
+    list_active_bullets,
+    list_bullet_tools,
+    list_rejected_merges,
+)
 from memory_api.curation.schemas import ApplyResult, CurationPlan, RejectedLesson
 from memory_api.llm.errors import LLMOverBudget
 from memory_api.llm.model_session import ModelSession
@@ -124,7 +126,8 @@ async def count_budgeted_tokens(session: AsyncSession, playbook: PlaybookRow) ->
     """The size of the active bullets, in estimated tokens; 0 without a token budget."""
     if playbook.token_budget is None:
         return 0
-    rows = await list_unpinned_bullets(session, playbook.scope_id, limit=playbook.token_budget + 1)
+    limit = playbook.token_budget + 1
+    rows = await list_active_bullets(session, playbook.scope_id, pinned=False, limit=limit)
     return sum(estimate_tokens(f"{row.when_to_use or ''} {row.content}") for row in rows)
 
 
@@ -179,10 +182,11 @@ async def _load_material(
     """
     async with runtime.sessions.for_tenant(tenant_id) as session:
         playbook = await require_playbook(session, ref)
-        rows = await list_unpinned_bullets(session, playbook.scope_id, limit=MAX_WHOLE_BULLETS + 1)
+        scope, limit = playbook.scope_id, MAX_WHOLE_BULLETS + 1
+        rows = await list_active_bullets(session, scope, pinned=False, limit=limit)
         bullets = [to_nearby(row) for row in reversed(rows)]
-        pinned_rows = await list_pinned_bullets(session, playbook.scope_id, limit=MAX_PINNED)
-        pinned = [to_nearby(row) for row in pinned_rows]
+        pinned_rows = await list_active_bullets(session, scope, pinned=True, limit=MAX_PINNED)
+        pinned = [to_nearby(row) for row in reversed(pinned_rows)]
         evidence = await _load_evidence(session, playbook, bullets)
     if len(bullets) < 2 and not any(is_too_long(nearby.bullet) for nearby in bullets):
         return _Material(playbook.version)
@@ -194,8 +198,8 @@ async def _load_material(
         if sum(count_tokens(group, evidence) for group in groups) <= budget:
             return _Material(playbook.version, [groups], evidence, pinned)
     async with runtime.sessions.for_tenant(tenant_id) as session:
-        rows = await list_unpinned_bullets(
-            session, playbook.scope_id, since=since, limit=MAX_LEADERS
+        rows = await list_active_bullets(
+            session, scope, pinned=False, since=since, limit=MAX_LEADERS
         )
     leaders = [to_nearby(row) for row in rows]
     queries = await embed_texts(embedder, [n.bullet.searchable_text for n in leaders])
@@ -227,7 +231,7 @@ async def _load_evidence(
 async def _consolidate(
     runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, material: _Material, model: ModelSession
 ) -> ConsolidationResult:
-    validated = ValidatedConsolidation()
+    validated = ValidatedOperations()
     prompt = model.prompt(NAME) if material.prompts else None
     metered = MeteredLLM(model.llm)
     for groups in material.prompts:
@@ -240,11 +244,11 @@ async def _consolidate(
             prompt_hash=prompt.hash,
         )
         answer, _ = await request_structured(
-            metered, ModelConsolidation, request, find_problem=find_long_operations
+            metered, ModelCuration, request, find_problem=find_long_texts
         )
         answered = validate_consolidation(answer, groups, material.evidence)
         validated.changes += answered.changes
-        validated.rejected += answered.rejected
+        validated.rejected_lessons += answered.rejected_lessons
     plan = CurationPlan(
         version=material.version, changes=validated.changes, engine="llm" if prompt else "rules"
     )
@@ -262,7 +266,7 @@ async def _consolidate(
     return ConsolidationResult(
         sum(map(len, material.prompts)),
         applied.bullet_changes(),
-        [*validated.rejected, *applied.rejected_lessons],
+        [*validated.rejected_lessons, *applied.rejected_lessons],
         applied.proposal_id,
         prompt.hash if prompt else None,
         metered.usage() if prompt else None,

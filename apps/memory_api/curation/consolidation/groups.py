@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from memory_api.curation.content_checks import is_too_long
 from memory_api.curation.context import NearbyBullet
-from memory_api.curation.nearness import NearnessScale
 
 MAX_GROUP_BULLETS = 8
 """Bullets of a group around a leader, the leader included."""
@@ -23,7 +22,7 @@ SHOWN_NEIGHBORS = 3
 """Bullets that the prompt names as the nearest of a bullet."""
 
 ToolsByKey = Mapping[str, Collection[str]]
-Matrix = NDArray[np.float64]
+Matrix = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,8 @@ def group_by_domain(
     `vectors` are unit vectors, or zero, parallel to `bullets`. The cost grows with the square of
     the number of bullets.
     """
-    nearness = _measure_all(bullets, vectors)
+    nearness = np.array(vectors) @ np.array(vectors).T
+    np.fill_diagonal(nearness, -1.0)
     domains = _find_domains(bullets, tools)
     with_tools = sorted(n for domain in domains for n in domain)
     for n in sorted(set(range(len(bullets))) - set(with_tools)):
@@ -70,28 +70,26 @@ def group_around_leaders(
 
     `nearest`: key of a leader → the bullets near to it, with the cosines.
     """
-    texts = [advice_text(n) for near in nearest.values() for n in near]
-    scale = NearnessScale([*texts, *map(advice_text, leaders)])
-    ranked: dict[str, list[tuple[float, NearbyBullet]]] = {}
+    ranked: dict[str, list[NearbyBullet]] = {}
     for leader in leaders:
         key = leader.bullet.id
-        scores = [
-            (scale.measure(advice_text(leader), advice_text(other), other.cosine or 0.0), other)
+        others = [
+            other
             for other in nearest.get(key, ())
             if other.bullet.id != key
-            and _is_free(other)
+            and not other.bullet.pinned
             and _may_share_domain(tools.get(key, ()), tools.get(other.bullet.id, ()))
         ]
-        ranked[key] = sorted(scores, key=lambda scored: (-scored[0], scored[1].bullet.id))
+        ranked[key] = sorted(others, key=lambda other: (-(other.cosine or 0), other.bullet.id))
     by_nearness = sorted(
         (leader for leader in leaders if ranked[leader.bullet.id]),
-        key=lambda leader: (-ranked[leader.bullet.id][0][0], leader.bullet.id),
+        key=lambda leader: (-(ranked[leader.bullet.id][0].cosine or 0), leader.bullet.id),
     )
     groups: list[BulletGroup] = []
     grouped: set[str] = set()
     for leader in by_nearness:
         key = leader.bullet.id
-        free = [other for _, other in ranked[key] if other.bullet.id not in grouped]
+        free = [other for other in ranked[key] if other.bullet.id not in grouped]
         if key in grouped or not free:
             continue
         members = [leader, *free[: MAX_GROUP_BULLETS - 1]]
@@ -100,23 +98,6 @@ def group_around_leaders(
         groups.append(BulletGroup(members, {key: keys[1 : SHOWN_NEIGHBORS + 1]}))
     alone = (n for n in leaders if n.bullet.id not in grouped and is_too_long(n.bullet))
     return [*groups, *(BulletGroup([leader], {}) for leader in alone)]
-
-
-def advice_text(nearby: NearbyBullet) -> str:
-    """When and what a bullet advises."""
-    return f"{nearby.bullet.when_to_use} {nearby.bullet.content}".strip()
-
-
-def _measure_all(bullets: Sequence[NearbyBullet], vectors: Sequence[NDArray[np.float32]]) -> Matrix:
-    """The nearness of each pair; -1 of a bullet to itself."""
-    texts = [advice_text(nearby) for nearby in bullets]
-    scale = NearnessScale(texts)
-    nearness = np.full((len(bullets), len(bullets)), -1.0)
-    for n, first in enumerate(texts):
-        for m in range(n):
-            cosine = float(vectors[n] @ vectors[m])
-            nearness[n, m] = nearness[m, n] = scale.measure(first, texts[m], cosine)
-    return nearness
 
 
 def _find_domains(bullets: Sequence[NearbyBullet], tools: ToolsByKey) -> list[list[int]]:
@@ -160,7 +141,3 @@ def _order_by_nearness(domain: Sequence[int], nearness: Matrix) -> list[int]:
 
 def _may_share_domain(first: Collection[str], second: Collection[str]) -> bool:
     return not first or not second or bool(set(first) & set(second))
-
-
-def _is_free(nearby: NearbyBullet) -> bool:
-    return nearby.bullet.status == "active" and not nearby.bullet.pinned

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 from memory_api.core.secret_redaction import redact
 from memory_api.curation.consolidation.groups import BulletGroup
-from memory_api.curation.consolidation.model_output import (
-    ConsolidationEvidence,
-    ModelConsolidation,
-)
+from memory_api.curation.consolidation.model_output import ConsolidationEvidence
 from memory_api.curation.content_checks import is_too_long
 from memory_api.curation.context import NearbyBullet
-from memory_api.curation.prompt import list_tools
+from memory_api.curation.model_output import ModelCuration
+from memory_api.curation.prompt import format_bullet
 from memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
 from memory_api.llm.structured_output import schema_text
 from memory_api.llm.untrusted_text import fence_text, fit_text
@@ -78,7 +76,7 @@ def build_messages(
         lines.append(PINNED_HEADING)
         lines += [_format_pinned(nearby.bullet) for nearby in pinned]
     values = {
-        "schema": schema_text(ModelConsolidation),
+        "schema": schema_text(ModelCuration),
         "groups": fence_text("\n".join(lines), label="bullets"),
     }
     keys = tuple(nearby.bullet.id for group in groups for nearby in group.bullets)
@@ -98,16 +96,10 @@ def _format_bullet(
     taught = f"taught by {nearby.observation_count}"
     if tasks := evidence.task_counts.get(bullet.id):
         taught += f" (tasks: {tasks})"
-    lines = [f"[{bullet.id}] {bullet.section}, {counters}, {taught}"]
+    notes: list[str] = []
     if is_too_long(bullet):
-        lines.append(f"  length: {len(bullet.content):,} characters, too long")
+        notes.append(f"length: {len(bullet.content):,} characters, too long")
     if near := group.neighbors.get(bullet.id):
-        lines.append(f"  nearest: {', '.join(near)}")
-    if names := sorted(evidence.tools.get(bullet.id, ())):
-        lines.append(f"  tools: {list_tools(names)}")
-    if bullet.title:
-        lines.append(f"  title: {bullet.title}")
-    if bullet.when_to_use:
-        lines.append(f"  when: {bullet.when_to_use}")
-    text = redact("\n".join([*lines, f"  {bullet.content}"])).text
-    return fit_text(text, MAX_BULLET_TOKENS)
+        notes.append(f"nearest: {', '.join(near)}")
+    text = format_bullet(bullet, [counters, taught], evidence.tools.get(bullet.id, ()), notes)
+    return fit_text(redact(text).text, MAX_BULLET_TOKENS)

@@ -11,8 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.curation.queries import WITNESSED, select_playbooks
-from memory_api.memories.schemas import MemoryStatus
-from memory_api.memories.tables import MemoryLinkRow, MemoryRow
+from memory_api.memories.tables import MemoryLinkRow
 from memory_api.playbooks.tables import PlaybookCurationRow, PlaybookRow
 from memory_api.traces.tables import TraceRow
 
@@ -42,45 +41,6 @@ async def list_playbooks_to_consolidate(
             ),
             or_(row.consolidated_at.is_(None), row.consolidated_at < func.now() - min_interval),
         )
-    )
-    return rows.all()
-
-
-async def list_unpinned_bullets(
-    session: AsyncSession, scope: int, *, since: int = -1, limit: int
-) -> Sequence[MemoryRow]:
-    """Active bullets, not pinned, that changed after version `since`, the newest first."""
-    rows = await session.scalars(
-        select(MemoryRow)
-        .where(
-            MemoryRow.tenant_id == current_tenant_id(session),
-            MemoryRow.scope_id == scope,
-            MemoryRow.key.is_not(None),
-            MemoryRow.status == MemoryStatus.ACTIVE,
-            MemoryRow.pinned.is_(False),
-            MemoryRow.playbook_version > since,
-        )
-        .order_by(MemoryRow.playbook_version.desc(), MemoryRow.seq.desc())
-        .limit(limit)
-    )
-    return rows.all()
-
-
-async def list_pinned_bullets(
-    session: AsyncSession, scope: int, *, limit: int
-) -> Sequence[MemoryRow]:
-    """Active pinned bullets, the oldest first."""
-    rows = await session.scalars(
-        select(MemoryRow)
-        .where(
-            MemoryRow.tenant_id == current_tenant_id(session),
-            MemoryRow.scope_id == scope,
-            MemoryRow.key.is_not(None),
-            MemoryRow.status == MemoryStatus.ACTIVE,
-            MemoryRow.pinned.is_(True),
-        )
-        .order_by(MemoryRow.seq)
-        .limit(limit)
     )
     return rows.all()
 
