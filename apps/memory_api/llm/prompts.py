@@ -68,7 +68,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "transcripts/analyze": "schema transcript playbook cited_ids",
             "curation/curate": "schema focus sections titles bullets lessons",
             "curation/consolidate": "schema groups",
-            "evaluation/evaluate": "schema goal task answer evidence findings events outside facts",
+            "evaluation/evaluate": "schema goal task answer evidence findings events",
             "workflow/answer": "context query",
             "grace/plan": """schema complexity tools collections bullets experience situation query
                 conversation""",
@@ -80,9 +80,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
         }.items()
     }
 )
-"""Prompt name → the placeholders that its file may use. `outside` and `facts` are former names of
-`evidence` and `findings`.
-"""
+"""Prompt name → the placeholders that its file may use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,15 +24,14 @@ from memory_api.evaluation.schemas import (
     EvaluationInput,
     EvaluatorResult,
 )
-from memory_api.llm.port import LLM, LLMRequest, Message
-from memory_api.llm.prompts import Prompt, render_template
-from memory_api.llm.structured_output import request_structured, strict_schema
+from memory_api.llm.port import LLM, LLMRequest
+from memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
+from memory_api.llm.structured_output import request_structured, schema_text
 from memory_api.llm.untrusted_text import (
     PromptPiece,
     fence_text,
     fit_pieces,
     fit_text,
-    new_delimiter,
 )
 from memory_api.llm.wrappers import MeteredLLM
 from memory_api.runtime import load_tenant_prompt
@@ -64,9 +63,7 @@ _BUDGET_SHARES = {"goal": 1, "task": 2, "answer": 2, "evidence": 3, "findings": 
 _MIN_PIECE_TOKENS = 64
 
 
-def build_messages(
-    prompt: Prompt, case: EvaluationInput, schema: dict[str, Any], *, budget: int
-) -> list[Message]:
+def build_messages(prompt: Prompt, case: EvaluationInput, *, budget: int) -> PromptMessages:
     """A system message that is equal for every run, then the run. `budget` is the number of
     estimated tokens for the run.
     """
@@ -85,25 +82,8 @@ def build_messages(
     values["events"] = fence_text(
         fit_pieces(_event_pieces(case.run), max(_MIN_PIECE_TOKENS, remaining)), label="events"
     )
-    values["schema"] = json.dumps(schema, ensure_ascii=False)
-    values |= {"outside": values["evidence"], "facts": values["findings"]}  # former names
-    fixed, variable = _split(template, values)
-    system = [Message("system", fixed)] if fixed else []
-    return [*system, Message("user", variable)]
-
-
-def _split(template: str, values: dict[str, str]) -> tuple[str, str]:
-    """The prompt up to the first line with a value of this run in it, and the rest."""
-    delimiter = new_delimiter()
-    lines = template.splitlines(keepends=True)
-    run_placeholders = [f"{{{name}}}" for name in values if name != "schema"]
-    first_line = next(
-        index for index, line in enumerate(lines) if any(name in line for name in run_placeholders)
-    )
-    fixed, variable = render_template(
-        "".join((*lines[:first_line], delimiter, *lines[first_line:])), values
-    ).split(delimiter, 1)
-    return fixed.strip(), variable.strip()
+    values["schema"] = schema_text(ModelEvaluation)
+    return split_cacheable_prefix(template, values)
 
 
 def _text(text: str | None, label: str, budget: int) -> str:
@@ -190,19 +170,18 @@ class ModelEvaluator:
         prompt = load_tenant_prompt(
             self.settings, NAME, case.tenant_id, case.playbook, builtin=BUILTIN
         )
-        schema = strict_schema(ModelEvaluation)
         messages = await asyncio.to_thread(
-            build_messages, prompt, case, schema, budget=self.settings.llm_prompt_tokens
+            build_messages, prompt, case, budget=self.settings.llm_prompt_tokens
         )
         metered_llm = MeteredLLM(self.llm)
         reply, _ = await request_structured(
             metered_llm,
             ModelEvaluation,
             LLMRequest(
-                tuple(messages),
+                messages.messages,
                 max_tokens=self.settings.llm_max_tokens,
                 timeout=self.settings.llm_timeout,
-                cache_prefix=len(messages) - 1,
+                cache_prefix=messages.cache_prefix,
                 purpose="evaluate",
                 prompt_hash=prompt.hash,
                 tenant_id=case.tenant_id,
