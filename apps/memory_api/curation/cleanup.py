@@ -16,22 +16,17 @@ from uuid import UUID
 from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import transaction_time
 from memory_api.curation.apply import apply_plan
 from memory_api.curation.capacity import (
     archive_over_capacity,
     find_bullets_over_capacity,
 )
 from memory_api.curation.consolidation.consolidate import (
-    MAX_AGE,
-    MIN_GROWTH_BULLETS,
-    MIN_INTERVAL,
     ConsolidationResult,
     consolidate_if_due,
-    count_budgeted_tokens,
     is_consolidation_due,
 )
-from memory_api.curation.consolidation.queries import list_playbooks_to_consolidate
+from memory_api.curation.consolidation.queries import list_changed_playbooks
 from memory_api.curation.queries import (
     list_duplicate_bullets,
     list_playbooks_to_clean_up,
@@ -208,11 +203,8 @@ async def enqueue_cleanups(runtime: Runtime, session: AsyncSession) -> int:
         or await find_bullets_over_capacity(session, row)
     }
     if runtime.llm is not None:
-        rows = await list_playbooks_to_consolidate(
-            session, MIN_GROWTH_BULLETS, MAX_AGE, MIN_INTERVAL
-        )
-        for row in rows:
-            if row.scope_id not in due and await _is_consolidation_due(session, row):
+        for row, curation in await list_changed_playbooks(session):
+            if row.scope_id not in due and await is_consolidation_due(session, row, curation):
                 due[row.scope_id] = row
     busy = {_cleaned_playbook(run) for run in unfinished}  # they wait for a model or a budget
     places = [PlaybookRef(row.project_id, row.name) for row in due.values()]
@@ -240,19 +232,15 @@ async def enqueue_cleanup_after_growth(
     runtime: Runtime, session: AsyncSession, playbook: PlaybookRow
 ) -> None:
     """Enqueues a cleanup if a consolidation by a model is due."""
-    if runtime.llm is None or not await _is_consolidation_due(session, playbook):
+    if runtime.llm is None:
+        return
+    curation = await get_curation(session, playbook.scope_id)
+    if not await is_consolidation_due(session, playbook, curation):
         return
     place = PlaybookRef(playbook.project_id, playbook.name)
     unfinished = await list_unfinished_runs(session, CLEANUP)
     if place not in {_cleaned_playbook(run) for run in unfinished}:
         await _enqueue_run(runtime, session, place)
-
-
-async def _is_consolidation_due(session: AsyncSession, playbook: PlaybookRow) -> bool:
-    curation = await get_curation(session, playbook.scope_id)
-    now = await transaction_time(session)
-    token_count = await count_budgeted_tokens(session, playbook)
-    return is_consolidation_due(playbook, curation, now, token_count)
 
 
 async def enqueue_consolidation(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -101,8 +101,8 @@ class _Material:
     pinned: Sequence[NearbyBullet] = ()
 
 
-def is_consolidation_due(
-    playbook: PlaybookRow, curation: PlaybookCurationRow | None, now: datetime, token_count: int
+async def is_consolidation_due(
+    session: AsyncSession, playbook: PlaybookRow, curation: PlaybookCurationRow | None
 ) -> bool:
     """Whether the playbook changed since its last consolidation, and has grown by 8 bullets,
     exceeds its token budget, or was not consolidated for a day.
@@ -112,23 +112,23 @@ def is_consolidation_due(
     consolidated_at = curation.consolidated_at if curation else None
     if playbook.version <= version:
         return False
-    growth = playbook.active_count - active_count
-    if consolidated_at is None:
-        return growth >= MIN_GROWTH_BULLETS or now - playbook.created_at >= MAX_AGE
-    age = now - consolidated_at
-    if age < MIN_INTERVAL:
+    now = await transaction_time(session)
+    if consolidated_at is not None and now - consolidated_at < MIN_INTERVAL:
         return False
-    over_budget = playbook.token_budget is not None and token_count > playbook.token_budget
-    return growth >= MIN_GROWTH_BULLETS or over_budget or age >= MAX_AGE
+    if playbook.active_count - active_count >= MIN_GROWTH_BULLETS:
+        return True
+    if now - (consolidated_at or playbook.created_at) >= MAX_AGE:
+        return True
+    return consolidated_at is not None and await _exceeds_token_budget(session, playbook)
 
 
-async def count_budgeted_tokens(session: AsyncSession, playbook: PlaybookRow) -> int:
-    """The size of the active bullets, in estimated tokens; 0 without a token budget."""
+async def _exceeds_token_budget(session: AsyncSession, playbook: PlaybookRow) -> bool:
     if playbook.token_budget is None:
-        return 0
+        return False
     limit = playbook.token_budget + 1
     rows = await list_active_bullets(session, playbook.scope_id, pinned=False, limit=limit)
-    return sum(estimate_tokens(f"{row.when_to_use or ''} {row.content}") for row in rows)
+    tokens = sum(estimate_tokens(f"{row.when_to_use or ''} {row.content}") for row in rows)
+    return tokens > playbook.token_budget
 
 
 async def consolidate_if_due(
@@ -147,9 +147,7 @@ async def consolidate_if_due(
         since = -1
         if not force:
             curation = await get_curation(session, playbook.scope_id)
-            token_count = await count_budgeted_tokens(session, playbook)
-            now = await transaction_time(session)
-            if not is_consolidation_due(playbook, curation, now, token_count):
+            if not await is_consolidation_due(session, playbook, curation):
                 return ConsolidationResult()
             since = curation.consolidated_version if curation else -1
         # A model that fails is not asked again at once.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import String, and_, cast, func, or_, select
+from sqlalchemy import String, and_, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
@@ -16,33 +15,16 @@ from memory_api.playbooks.tables import PlaybookCurationRow, PlaybookRow
 from memory_api.traces.tables import TraceRow
 
 
-async def list_playbooks_to_consolidate(
-    session: AsyncSession, min_growth: int, max_age: timedelta, min_interval: timedelta
-) -> Sequence[PlaybookRow]:
-    """Playbooks that changed since their last consolidation, and that have grown by `min_growth`
-    bullets, have a token budget, or were not consolidated for `max_age`; none that was consolidated
-    within `min_interval`.
-    """
+async def list_changed_playbooks(
+    session: AsyncSession,
+) -> Sequence[tuple[PlaybookRow, PlaybookCurationRow | None]]:
+    """Playbooks that changed since their last consolidation."""
     row = PlaybookCurationRow
-    consolidated_at = func.coalesce(row.consolidated_at, PlaybookRow.created_at)
-    growth = PlaybookRow.active_count - func.coalesce(row.consolidated_count, 0)
-    rows = await session.scalars(
-        select_playbooks(session)
-        .outerjoin(
-            row,
-            and_(row.tenant_id == PlaybookRow.tenant_id, row.scope_id == PlaybookRow.scope_id),
-        )
-        .where(
-            PlaybookRow.version > func.coalesce(row.consolidated_version, 0),
-            or_(
-                growth >= min_growth,
-                PlaybookRow.token_budget.is_not(None),
-                consolidated_at < func.now() - max_age,
-            ),
-            or_(row.consolidated_at.is_(None), row.consolidated_at < func.now() - min_interval),
-        )
-    )
-    return rows.all()
+    is_same = and_(row.tenant_id == PlaybookRow.tenant_id, row.scope_id == PlaybookRow.scope_id)
+    query = select_playbooks(session).add_columns(row).outerjoin(row, is_same)
+    has_changed = PlaybookRow.version > func.coalesce(row.consolidated_version, 0)
+    rows = await session.execute(query.where(has_changed))
+    return [(playbook, curation) for playbook, curation in rows]
 
 
 async def count_tasks(session: AsyncSession, bullet_ids: Collection[UUID]) -> dict[UUID, int]:
