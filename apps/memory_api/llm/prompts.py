@@ -60,7 +60,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "maintenance/dreaming": "schema counts statements episodes",
             "maintenance/session_summary": "schema episodes",
             "reflection/data": _RUN,
-            "reflection/batch": "schema runs focus tools lessons bullets",
+            "reflection/batch": "schema runs focus tools lessons bullets unexplained",
             "reflection/batch_run": f"{_RUN} run had_bullets",
             "reflector/default": f"""{_TRAJECTORY} test_report used_bullets findings
                 previous_insights""",
