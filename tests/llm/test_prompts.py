@@ -227,7 +227,9 @@ def test_unknown_placeholder_is_named(default: Path, operator: Path) -> None:
 
 def test_all_problems_of_a_folder_are_listed(operator: Path) -> None:
     put(operator, "curation", "curate.md", text="{lessons} {bullets} {sections}")
-    put(operator, "acme", "web", "evaluation", "evaluate.txt", text="{evidence} {findings} {events}")
+    put(
+        operator, "acme", "web", "evaluation", "evaluate.txt", text="{evidence} {findings} {events}"
+    )
     assert check_prompt_directory(operator) == []
     put(operator, "acme", "curation", "curate.md", text="{lesson}")
     put(operator, "reflection", "failures.txt", text="x")
