@@ -182,15 +182,21 @@ def follow_agent_run(agent_run_id: Id, *, after: int = 0) -> Flow[AgentEvent]:
     """Yield the events of an agent run after this number, until it has ended or waits for a person.
     Each request ends with the next events, so a lost connection loses none.
     """
+    has_stopped = False
     while True:
         text: str = yield stream_agent_events(agent_run_id, after=after, follow=False)
-        for event in parse_events(text):
+        events = parse_events(text)
+        for event in events:
             after = event["id"]
             yield Item(event)
-        if not text:
+        if events:
+            has_stopped = False
+        elif has_stopped:
+            return
+        else:
             run: AgentRun = yield get_agent_run(agent_run_id)
-            if run["state"] in AGENT_STOPPED_STATES:
-                return
+            # One more request, in case the last events came after the one before.
+            has_stopped = run["state"] in AGENT_STOPPED_STATES
 
 
 def execute_plan_generator(

@@ -109,7 +109,9 @@ class Reader:
         self.prompts.append(text)
         if "You plan how an agent" in text:
             steps = [planned(1, "rag_search", []), planned(2, "reasoning", [1])]
-            return answer({"steps": steps, "success_criteria": "", "cited_bullets": []})
+            return answer(
+                {"complexity": 0.3, "steps": steps, "success_criteria": "", "cited_bullets": []}
+            )
         if "Solve the task step by step" in text:
             search = {"thought": "", "tool": "rag_search", "tool_query": "leave", "answer": None}
             finish = {"thought": "", "tool": None, "tool_query": None, "answer": "M-30 [1]"}
@@ -125,7 +127,8 @@ class Reader:
 def planned(number: int, action: str, needs: list[int]) -> dict[str, Any]:
     return {
         "step_id": number, "action": action, "description": action, "depends_on": needs,
-        "query": "annual leave", "collection": None, "expected_output": "", "fallback": None,
+        "query": "annual leave" if action == "rag_search" else None, "collection": None,
+        "expected_output": "", "fallback": None,
     }  # fmt: skip
 
 

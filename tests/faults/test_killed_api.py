@@ -104,10 +104,15 @@ def test_agent_run_completes_without_the_api(
         assert answered.status_code == 202
         await_steps(installation, run_id, "running", 3)
         installation.kill("api")
-    await_state(installation, run_id, "done")
+    await_state(installation, run_id, "waiting")  # what was found does not fit step 3
     installation.run("api")
     installation.await_ready()
     assert api.post(answer_url, json={"action": "skip"}).status_code == 409
+    run = api.get(f"{URL}/{run_id}").json()
+    assert run["intervention"]["step_id"] == 3
+    answer_url = f"{URL}/{run_id}/interventions/{run['intervention']['id']}/answer"
+    assert api.post(answer_url, json={"action": "proceed"}).status_code == 202
+    await_state(installation, run_id, "done")
     run = api.get(f"{URL}/{run_id}").json()
     assert {each["state"] for each in run["steps"]} <= {"success", "partial"}
     assert (run["replan_count"], run["found"]) == (1, True)

@@ -35,7 +35,6 @@ class Model:
 
 
 PROMPTS = {
-    "complexity": "Estimate how complex a question is",
     "plan": "You plan how an agent",
     "answer": "Answer the question from the sources only",
     "judge": "Compare an answer with its sources",
@@ -56,6 +55,7 @@ def planned(*steps: tuple[str, list[int]]) -> dict[str, Any]:
              "collection": "handbook", "depends_on": needs, "expected_output": "", "fallback": None}
             for n, (action, needs) in enumerate(steps, start=1)
         ],
+        "complexity": 0.6,
         "success_criteria": "",
         "cited_bullets": ["str-99999"],
     }  # fmt: skip
@@ -64,7 +64,11 @@ def planned(*steps: tuple[str, list[int]]) -> dict[str, Any]:
 @pytest.fixture
 async def model(agent: Agent) -> AsyncIterator[Model]:
     scripted = Model()
-    scripted.answers = {"answer": [GOOD_ANSWER], "judge": [judgment("supported")]}
+    scripted.answers = {
+        "plan": [planned(("rag_search", []), ("reasoning", [1]))],
+        "answer": [GOOD_ANSWER],
+        "judge": [judgment("supported")],
+    }
     with StubProvider() as stub:
         stub.behave = scripted.behave
         modelled = with_model(agent.runtime, stub, "openai", CircuitBreakers(), attempts=1)
@@ -76,6 +80,7 @@ async def model(agent: Agent) -> AsyncIterator[Model]:
 
 
 async def test_simple_question_needs_no_planning_call(agent: Agent, model: Model) -> None:
+    agent.config = config(planner={"simple_below": 0.4})
     run = await agent.ask(QUERY, interactive=False)
     assert (run["status"], run["engine"]) == ("success", "template")
     assert run["answer"] == f"{FACT} [1]"
@@ -89,7 +94,7 @@ async def test_model_plans_a_complex_question(agent: Agent, model: Model) -> Non
     model.answers["plan"] = [planned(("rag_search", []), ("rag_search", []), ("reasoning", [1, 2]))]
     agent.config = config(executor={"max_replans": 0}, intervention={"max_rounds": 0})
     run = await agent.ask(HARD, interactive=False)
-    assert (run["engine"], len(run["steps"])) == ("llm", 3)
+    assert (run["engine"], run["complexity"], len(run["steps"])) == ("llm", 0.6, 3)
     assert run["cited_bullets"] == []  # a key that no bullet has
     assert run["state"] == "done"
 
@@ -271,7 +276,7 @@ async def test_a_step_answers_its_own_query(agent: Agent, model: Model) -> None:
 
 
 async def test_words_of_a_person_reach_the_answer(agent: Agent, model: Model) -> None:
-    agent.config = config(executor={"max_replans": 0})
+    agent.config = config(executor={"max_replans": 0}, planner={"simple_below": 0.4})
     words = "I send 3 parcels to Norway, which take working days."
     run = await agent.ask("Are batteries recycled in winter?")
     assert run["state"] == "waiting"
@@ -289,11 +294,14 @@ async def test_a_fact_of_a_person_is_used_and_counts_as_support(agent: Agent, mo
     missing = {"answer": "How many parcels?", "sufficient": False}
     model.answers["answer"] = [missing, missing, {"answer": f"{claim} [1]", "sufficient": True}]
     model.answers["judge"] = [judgment("supported", claim=claim)]
-    model.answers["plan"] = [planned(("rag_search", []), ("reasoning", [1]))]
+    plan, other = (planned(("rag_search", []), ("reasoning", [1])) for _ in range(2))
+    for step in plan["steps"]:
+        step["query"] = question
+    model.answers["plan"] = [plan, other]
     run = await agent.ask(question)
     assert "How many parcels?" in run["intervention"]["message"]
     run = await agent.go_on(run, "input", words)
-    assert (run["state"], run["found"], run["replan_count"]) == ("done", True, 2)
+    assert (run["state"], run["found"], run["replan_count"]) == ("done", True, 1)
     assert words in answer_prompts(model)[-1]
     judge = next(c.user for c in model.calls if "Compare an answer" in f"{c.system}\n{c.user}")
     assert words in judge

@@ -113,6 +113,8 @@ def test_packaged_file_has_the_defaults() -> None:
         ({"GRACE_NOTHING_AT_ALL": "1"}, "no effect"),
         ({"GRACE_SEARCH_TOP_K": "many"}, "search.top_k"),
         ({"GRACE_SEARCH_TOP": "1"}, "search.top"),
+        ({"GRACE_LLM_MODEL": "m"}, "HANSEI_LLM_MODEL"),
+        ({"GRACE_DOCUMENT_STORE_URL": "x"}, "DATABASE_URL"),
     ],
 )
 def test_wrong_setting_is_named(environment: dict[str, str], words: str) -> None:

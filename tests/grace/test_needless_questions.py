@@ -52,7 +52,7 @@ async def test_search_that_finds_nothing_is_asked_about(agent: Agent, model: Mod
 
 
 async def test_insufficient_sources_lead_to_one_more_search(agent: Agent, model: Model) -> None:
-    model.answers["plan"] = [search_for(OTHER_WORDS)]
+    model.answers["plan"] = [SEARCH_AND_ANSWER, search_for(OTHER_WORDS)]
     model.answers["answer"] = [NOT_FOUND, FOUND_ANSWER]
     model.answers["judge"] = [judgment("supported", claim=FOUND)]
     run = await agent.ask(QUERY)
@@ -74,7 +74,8 @@ async def test_insufficient_sources_lead_to_one_more_search(agent: Agent, model:
 async def test_new_plan_that_may_change_things_is_confirmed(
     agent: Agent, model: Model, monkeypatch: pytest.MonkeyPatch, may_change: bool
 ) -> None:
-    model.answers["plan"] = [planned(("rag_search", []), ("ask_user", [1]), ("reasoning", [1]))]
+    asking = planned(("rag_search", []), ("ask_user", [1]), ("reasoning", [1]))
+    model.answers["plan"] = [SEARCH_AND_ANSWER, asking]
     model.answers["answer"] = [NOT_FOUND, FOUND_ANSWER]
     model.answers["judge"] = [judgment("supported", claim=FOUND)]
     assert AskUserTool in BUILTIN_TOOLS

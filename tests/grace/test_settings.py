@@ -118,7 +118,6 @@ IN_RUNS = {
     "llm.light_model_judgments": test_settings_in_runs.test_rules_judge_instead_of_the_model,
     "planner.max_steps": test_settings_in_runs.test_limit_of_steps,
     "planner.simple_below": test_settings_in_runs.test_model_plans_from_the_complexity_that_is_set,
-    "planner.complexity_by_model": test_settings_in_runs.test_model_estimates_the_complexity,
     "executor.max_parallel": test_settings_in_runs.test_parallel_steps,
     "executor.step_timeout_seconds": test_settings_in_runs.test_timeout_of_a_step,
     "executor.cooldown_seconds": test_settings_in_runs.test_second_replan_waits_for_the_cooldown,

@@ -20,6 +20,12 @@ from memory_api.core.resources import packaged_path
 FILE_NAME = "grace_config.yml"
 PREFIX = "GRACE_"
 MAX_WEIGHT_ERROR = 0.01
+SET_ELSEWHERE = {
+    "llm.model": "The model is that of the service: HANSEI_LLM_MODEL.",
+    "document_store": "Documents are in the database of the service: DATABASE_URL. The default"
+    " collection is search.default_collection.",
+}
+"""Settings of the document of GRACE that belong to the service, and where they are."""
 
 Unit = Annotated[float, Field(ge=0, le=1)]
 
@@ -36,8 +42,7 @@ class LLMSection(_Section):
 
 class PlannerSection(_Section):
     max_steps: Annotated[int, Field(ge=1, le=20)] = 20
-    simple_below: Unit = 0.4
-    complexity_by_model: bool = False
+    simple_below: Unit = 0
     confirm_above: Annotated[float, Field(ge=0)] = 1.01
 
 
@@ -158,6 +163,9 @@ def read_config(path: Path, environment: Mapping[str, str]) -> GraceConfig:
             continue
         name = variable.removeprefix(PREFIX).lower()
         section = next((each for each in sections if name.startswith(f"{each}_")), None)
+        elsewhere = next((each for each in SET_ELSEWHERE if name.startswith(each)), None)
+        if section is None and elsewhere is not None:
+            raise ConfigurationError(f"{variable} has no effect. {SET_ELSEWHERE[elsewhere]}")
         if section is None:
             raise ConfigurationError(
                 f"{variable} has no effect. Its name must be GRACE_<SECTION>_<NAME> with a section "
@@ -169,7 +177,8 @@ def read_config(path: Path, environment: Mapping[str, str]) -> GraceConfig:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise ConfigurationError(f"GRACE setting {place}: {first['msg']}") from error
+        problem = SET_ELSEWHERE.get(place, first["msg"])
+        raise ConfigurationError(f"GRACE setting {place}: {problem}") from error
 
 
 @lru_cache(1)

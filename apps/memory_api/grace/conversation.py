@@ -5,7 +5,6 @@ They are stored with the run, so that it reads no other run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -23,12 +22,6 @@ MAX_TEXT_LENGTH = 2_000
 """Characters of a question, and of an answer."""
 EarlierAnswer = Mapping[str, str]
 """A `question` and its `answer`."""
-_REFERS_BACK = re.compile(
-    r"^(?:and|but|so|then|what about|how about)\b"
-    r"|\b(?:it|its|they|them|their|that|this|those|these|he|him|his|she|her|there|one|ones)\b"
-    r"|^(?:では|じゃあ|それでは|あと)|それ|その|そこ|そちら|彼|彼女",
-    re.IGNORECASE,
-)
 
 
 async def load_conversation(
@@ -59,7 +52,5 @@ def format_conversation(conversation: Sequence[EarlierAnswer]) -> str:
 
 
 def with_earlier_question(query: str, conversation: Sequence[EarlierAnswer]) -> str:
-    """What the rules search for: a question that refers back has the words of the one before it."""
-    if not conversation or not _REFERS_BACK.search(query):
-        return query
-    return f"{conversation[-1]['question']} {query}"
+    """What the rules search for: a follow-up question has the words of the one before it, too."""
+    return f"{conversation[-1]['question']} {query}" if conversation else query

@@ -22,7 +22,7 @@ from memory_api.grace.interventions import (
     ACCEPTED,
     PENDING_QUESTION,
     PENDING_REPLAN,
-    PERSON_INPUTS,
+    REWORDED,
     SEARCHED_AGAIN,
     describe_doubt,
 )
@@ -56,11 +56,13 @@ def decide_next(
         agent_run.options = agent_run.options | {SEARCHED_AGAIN: True}
         _plan_again(agent_run, "low_confidence", step, f"Not found: {result.output[:500]}")
         return
-    accepted = ACCEPTED in agent_run.options and CONTRADICTION not in result.penalties
-    if leg.model is None and result.found and step.action in ANSWER_ACTIONS:
-        # The person was asked already, and the rules cannot do better with the same words.
-        accepted = accepted or PERSON_INPUTS in agent_run.options
-    if accepted or result.level not in ("confirm", "escalate"):
+    accepted = step.step_id in agent_run.options.get(ACCEPTED, ())
+    if leg.model is None and result.found:
+        # The rules cannot do better with the words that the person gave to the search.
+        accepted = accepted or step.step_id in agent_run.options.get(REWORDED, ())
+    if accepted and CONTRADICTION not in result.penalties:
+        return
+    if result.level not in ("confirm", "escalate"):
         return
     is_search = step.action in SEARCH_ACTIONS
     weak = result.confidence < leg.config.replan.confidence_threshold

@@ -29,12 +29,13 @@ from memory_api.webhooks.outbox import WebhookEvent, add_event
 AGENT = "agent"
 """The kind of run. Its input has the `agent_run_id`."""
 PENDING_REPLAN, PENDING_QUESTION, ACCEPTED = "pending_replan", "pending_question", "accepted"
+REWORDED = "reworded"
 SEARCHED_AGAIN, CONFIRM_PLAN = "searched_again", "confirm_plan"
 PERSON_INPUTS = "person_inputs"
-"""Keys of `options`: a replan or a question that was decided and is not made yet; whether a person
-accepted a low confidence, or skipped such a step; whether the plan was made again because the
-sources did not suffice; whether a person confirms the first plan; what persons have added, oldest
-first.
+"""Keys of `options`: a replan or a question that was decided and is not made yet; the steps whose
+low confidence a person has accepted; those that use a search to which a person gave words; whether
+the plan was made again because the sources did not suffice; whether a person confirms the first
+plan; what persons have added, oldest first.
 """
 Kind = Literal["plan", "step", "question", "interrupted"]
 Action = Literal["proceed", "modify", "cancel", "input", "retry", "skip"]
@@ -162,11 +163,16 @@ async def apply_answer(
     else:
         steps = await queries.load_steps(session, agent_run)
         step = next(each for each in steps if each.step_id == row.step_id)
+        if row.kind == "step" and action in ("proceed", "skip"):
+            agent_run.options = agent_run.options | {
+                ACCEPTED: [*agent_run.options.get(ACCEPTED, ()), step.step_id]
+            }
+            _note(agent_run, ACCEPTED, steps, step)
+        elif row.kind == "step" and action == "input":
+            _note(agent_run, REWORDED, steps, step)
         if action == "skip":
             _skip_step(steps, step)
-            if row.kind == "step":
-                agent_run.options = agent_run.options | {ACCEPTED: True}
-        else:
+        elif action != "proceed":
             _answer_step(agent_run, step, row.kind, action, given or "")
 
 
@@ -176,6 +182,19 @@ def _answer_plan(agent_run: AgentRunRow, action: str, given: str | None) -> None
         return
     assert agent_run.plan is not None
     agent_run.plan = agent_run.plan | {"requires_confirmation": False}
+
+
+def _note(
+    agent_run: AgentRunRow, key: str, steps: Sequence[AgentStepRow], about: AgentStepRow
+) -> None:
+    """Add the answers that use the result of a step to the list `key` of the options."""
+    using = [
+        each.step_id
+        for each in steps
+        if about.step_id in each.spec["depends_on"]
+        or (not each.spec["depends_on"] and each.step_id > about.step_id)
+    ]
+    agent_run.options = agent_run.options | {key: [*agent_run.options.get(key, ()), *using]}
 
 
 def _skip_step(steps: Sequence[AgentStepRow], skipped: AgentStepRow) -> None:
@@ -192,9 +211,7 @@ def _skip_step(steps: Sequence[AgentStepRow], skipped: AgentStepRow) -> None:
 def _answer_step(
     agent_run: AgentRunRow, step: AgentStepRow, kind: str, action: str, given: str
 ) -> None:
-    if action == "proceed":
-        agent_run.options = agent_run.options | {ACCEPTED: True}
-    elif action == "retry":
+    if action == "retry":
         step.state, step.result, step.confidence = "pending", None, None
     elif action == "modify":
         _request_replan(agent_run, "user_feedback", step.step_id, given)

@@ -20,40 +20,11 @@ from memory_api.llm.untrusted_text import fence_text, fit_text
 
 log = structlog.get_logger()
 
-START, LONG_SHARE = 0.3, 0.1
+START, SEVERAL_QUESTIONS, CLAUSE_SHARE, LONG_SHARE = 0.3, 0.2, 0.1, 0.1
+MAX_CLAUSES = 3
 LONG_QUERIES = (100, 200)
 """A query longer than each of these is .1 more complex."""
-_ASKS = r"(?:who|whom|whose|what|when|where|which|why|how|is|are|was|does|do|did|can)"
-_ROLE = (
-    r"\b(?:advisor|author|boss|ceo|child|director|editor|father|founder|head|husband|inventor|leader"
-    r"|maker|manager|mother|owner|parent|president|producer|supervisor|supplier|teacher|wife|winner"
-    r"|writer)s? of\b"
-)
-_PARTS: tuple[tuple[float, str], ...] = (
-    # Two questions in one.
-    (0.2, rf"\b(?:and|or|then|but),? (?:\w{{1,20}} )?{_ASKS}\b|, (?:who|when|where|how|why)\b"),
-    (0.1, r"\band\b|\bboth\b|\bseveral\b|\bmultiple\b|並びに|および|また|それぞれ|複数|と、"),
-    # A comparison, which looks each thing up.
-    (0.2, r"\bcompar|\bversus\b|\bvs\b|\bthan\b|\bwhich (?:of|one)\b|\bthe same\b"
-          r"|比較|より|ではどちら"),
-    (0.1, r"\bdiffer(?:s|ence|ent)?\b|違い"),
-    # Something that is only named by what else is known about it.
-    (0.2, r"\b(?:city|colleague|company|country|department|group|office|one|people|person|team)"
-          r" (?:that|who|which|whose)\b"),
-    (0.2, rf"^(?!who\b).{{1,200}}{_ROLE}"),
-    (0.2, r"(?:た|る|い)(?:人|者|会社|企業|都市|国|部署|チーム|作品)の"),
-)  # fmt: skip
-"""What a question with parts looks like, in English and Japanese, and what each adds."""
-_CUES: tuple[tuple[float, str], ...] = (
-    (0.05, r"最新|\blatest\b|\bnewest\b"),
-    (0.05, r"理由|なぜ|\breasons?\b|\bwhy\b"),
-    (0.05, r"方法|手順|ステップ|\bmethods?\b|\bprocedures?\b|\bsteps?\b|どのように"),
-    (0.1, r"詳しく|詳細|\bin detail\b"),
-)
-"""Cue words of a question that needs a longer answer, but one search."""
-COMPLEXITY_CUES = tuple((each, re.compile(words, re.IGNORECASE))
-                        for each, words in (*_PARTS, *_CUES))  # fmt: skip
-SEVERAL_QUESTIONS = 0.2
+_CLAUSE_END = re.compile(r"[,;、，；](?=\s*\S)")
 MAX_ESTIMATED_LENGTH = 1_000
 MAX_COLLECTIONS_TOKENS = 8_000
 TEMPLATE_COMPLEXITY = 0.5
@@ -75,13 +46,10 @@ class PlannedStep(BaseModel):
 class PlannedSteps(BaseModel):
     """A plan as the model writes it."""
 
+    complexity: float = Field(ge=0, le=1)
     steps: list[PlannedStep] = Field(min_length=1)
     success_criteria: str
     cited_bullets: list[str]
-
-
-class ComplexityEstimate(BaseModel):
-    complexity: float = Field(ge=0, le=1)
 
 
 @dataclass(frozen=True)
@@ -110,34 +78,28 @@ class PlanningContext:
 
 
 def estimate_complexity(query: str) -> float:
-    """The complexity by the parts of the question, cue words and length, 0.3 to 1."""
-    start = " ".join(query[:MAX_ESTIMATED_LENGTH].split())
-    score = START + sum(weight for weight, cue in COMPLEXITY_CUES if cue.search(start))
+    """The complexity by the structure of the question, .3 to 1: question marks, clauses, length. It
+    knows no words. A model says how complex the question is when it plans.
+    """
+    start = query[:MAX_ESTIMATED_LENGTH]
+    score = START + CLAUSE_SHARE * min(MAX_CLAUSES, len(_CLAUSE_END.findall(start)))
     score += SEVERAL_QUESTIONS * (start.count("?") + start.count("？") > 1)
     score += sum(LONG_SHARE for length in LONG_QUERIES if len(query) > length)
     return round(min(1.0, score), 3)
 
 
-async def estimate_complexity_by_model(query: str, model: AgentModel) -> float:
-    """The complexity by the model, 0 to 1. Raises an `LLMError`."""
-    values = {"query": fence_text(query, label="question")}
-    return (await model.ask(ComplexityEstimate, "complexity", values, temperature=0)).complexity
-
-
 async def create_plan(context: PlanningContext, model: AgentModel | None) -> ExecutionPlan:
-    """A valid plan. The template if the question is simple, without a model, or if the plan of the
-    model is not valid. A budget that is spent raises `LLMOverBudget`.
+    """A valid plan. The template without a model, if the plan of the model is not valid, or if the
+    question is below `planner.simple_below`. A budget that is spent raises `LLMOverBudget`.
     """
     complexity = estimate_complexity(context.query)
     if model is None:
         return _recall_plan(context, complexity) or template_plan(context, complexity)
+    is_simple = complexity < context.config.planner.simple_below
+    if is_simple and not context.situation and not context.conversation:
+        return template_plan(context, complexity)
     try:
-        if context.config.planner.complexity_by_model:
-            complexity = await estimate_complexity_by_model(context.query, model)
-        is_simple = complexity < context.config.planner.simple_below
-        if is_simple and not context.situation and not context.conversation:
-            return template_plan(context, complexity)
-        plan = await _plan_by_model(context, model, complexity)
+        plan = await _plan_by_model(context, model)
     except LLMOverBudget:
         raise
     except LLMError as error:
@@ -152,12 +114,9 @@ async def create_plan(context: PlanningContext, model: AgentModel | None) -> Exe
     return plan.depend_on_variables()
 
 
-async def _plan_by_model(
-    context: PlanningContext, model: AgentModel, complexity: float
-) -> ExecutionPlan:
+async def _plan_by_model(context: PlanningContext, model: AgentModel) -> ExecutionPlan:
     names = [name for name, _ in context.collections]
     values = {
-        "complexity": f"{complexity:.2f}",
         "tools": "\n".join(f"- {name}: {tool.description}" for name, tool in context.tools.items()),
         "collections": _format_collections(context.collections),
         "bullets": context.bullets,
@@ -185,10 +144,10 @@ async def _plan_by_model(
     ]
     return ExecutionPlan(
         original_query=context.query,
-        complexity=complexity,
+        complexity=planned.complexity,
         steps=steps,
         success_criteria=planned.success_criteria[:2_000],
-        requires_confirmation=complexity >= context.config.planner.confirm_above,
+        requires_confirmation=planned.complexity >= context.config.planner.confirm_above,
         engine="llm",
         cited_bullets=[key for key in planned.cited_bullets if key in context.bullet_keys],
     )

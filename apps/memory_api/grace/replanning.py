@@ -23,7 +23,7 @@ from memory_api.grace.planner import PlanningContext, create_plan
 from memory_api.llm.untrusted_text import fence_text
 
 Trigger = Literal["step_failed", "low_confidence", "user_feedback", "new_information", "timeout"]
-Strategy = Literal["repeat", "partial", "full", "fallback", "skip", "abort"]
+Strategy = Literal["partial", "full", "fallback", "skip", "abort"]
 
 FROM_THE_START = re.compile(
     r"最初から|やり直し|はじめから|from the (?:beginning|start)|start over", re.IGNORECASE
@@ -59,11 +59,8 @@ def choose_strategy(
     state: ExecutionState,
     replan_count: int,
     config: GraceConfig,
-    *,
-    has_model: bool = False,
 ) -> Strategy:
-    """In this order: limit reached → abort; a fact that a person adds to an answer of a model →
-    repeat; step with a fallback → fallback; a failed search of
+    """In this order: limit reached → abort; step with a fallback → fallback; a failed search of
     which the plan has another with results → skip; timeout → full; user feedback → full if it says
     so, else partial; low confidence → full if few steps are finished; failure in the first third →
     full; else partial.
@@ -71,8 +68,6 @@ def choose_strategy(
     if replan_count >= config.executor.max_replans:
         return "abort"
     step = state.step(why.step_id) if why.step_id is not None else None
-    if step is not None and has_model and _adds_fact(why, step):
-        return "repeat"
     if step is not None and step.fallback and why.trigger not in ("user_feedback",):
         return "fallback"
     if (
@@ -92,10 +87,10 @@ def choose_strategy(
     return "partial"
 
 
-def _adds_fact(why: ReplanContext, step: PlanStep) -> bool:
+def adds_fact(why: ReplanContext, state: ExecutionState) -> bool:
     """Whether a person said what was missing for an answer, and not that the plan is wrong."""
     is_fact = why.trigger == "new_information" and not FEEDBACK_WORDS.search(why.feedback)
-    return is_fact and step.action in ANSWER_ACTIONS
+    return is_fact and why.step_id is not None and state.step(why.step_id).action in ANSWER_ACTIONS
 
 
 def _can_do_without(step: PlanStep, state: ExecutionState) -> bool:
@@ -121,8 +116,6 @@ async def make_replan(
         return _use_fallback(why.step_id, state)
     if strategy == "skip" and why.step_id is not None:
         return skip_step(why.step_id, state)
-    if strategy == "repeat" and why.step_id is not None:
-        return _changed(state, state.plan.steps, "repeat", without={why.step_id})
     query = context.query
     if model is None:
         query = expand_query(why, state, context, with_titles=strategy == "full")

@@ -34,10 +34,12 @@ from memory_api.grace.executor import (
 )
 from memory_api.grace.experience import Experience, find_experience
 from memory_api.grace.interventions import (
+    ACCEPTED,
     CONFIRM_PLAN,
     PENDING_QUESTION,
     PENDING_REPLAN,
     PERSON_INPUTS,
+    REWORDED,
     apply_answer,
     enqueue_leg,
 )
@@ -48,6 +50,7 @@ from memory_api.grace.planner import PlanningContext, create_plan
 from memory_api.grace.replanning import (
     ReplanContext,
     ReplanResult,
+    adds_fact,
     choose_strategy,
     make_replan,
 )
@@ -333,7 +336,18 @@ async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext
 
 
 async def _replan(leg: Leg, agent_run: AgentRunRow, state: ExecutionState) -> bool:
-    """Make the replan that was decided, once the cool-down since the last one is over."""
+    """Make the replan that was decided, once the cool-down since the last one is over. What a
+    person adds to the answer of a model is written into it instead.
+    """
+    pending: dict[str, Any] = agent_run.options[PENDING_REPLAN]
+    why = ReplanContext(
+        pending["trigger"],
+        pending.get("step_id"),
+        pending.get("error", ""),
+        pending.get("feedback", ""),
+    )
+    if leg.model is not None and adds_fact(why, state):
+        return await _answer_again(leg, why)
     cooldown = timedelta(seconds=leg.config.executor.cooldown_seconds)
     since = datetime.now(UTC) - agent_run.replanned_at if agent_run.replanned_at else cooldown
     if since < cooldown:
@@ -342,19 +356,20 @@ async def _replan(leg: Leg, agent_run: AgentRunRow, state: ExecutionState) -> bo
             current.state = "queued"
             await enqueue_leg(leg.runtime, session, current, cooldown - since)
         return False
-    pending: dict[str, Any] = agent_run.options[PENDING_REPLAN]
-    why = ReplanContext(
-        pending["trigger"],
-        pending.get("step_id"),
-        pending.get("error", ""),
-        pending.get("feedback", ""),
-    )
-    strategy = choose_strategy(
-        why, state, agent_run.replan_count, leg.config, has_model=leg.model is not None
-    )
+    strategy = choose_strategy(why, state, agent_run.replan_count, leg.config)
     context = await _planning_context(leg, agent_run)
     result = await make_replan(strategy, why, state, context, leg.model)
     await _save_replan(leg, why, result)
+    return True
+
+
+async def _answer_again(leg: Leg, why: ReplanContext) -> bool:
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        current = await leg.lock(session)
+        current.options = {k: v for k, v in current.options.items() if k != PENDING_REPLAN}
+        rows = await queries.load_steps(session, current)
+        row = next(each for each in rows if each.step_id == why.step_id)
+        row.state, row.result, row.confidence = "pending", None, None
     return True
 
 
@@ -372,6 +387,7 @@ async def _save_replan(leg: Leg, why: ReplanContext, result: ReplanResult) -> No
             return
         rows = await queries.load_steps(session, current)
         kept = [row for row in rows if row.step_id in result.kept]
+        current.options = _drop_numbers(current.options, result.kept)
         current.replan_count += 1
         current.replanned_at = datetime.now(UTC)
         plan = result.plan
@@ -381,6 +397,14 @@ async def _save_replan(leg: Leg, why: ReplanContext, result: ReplanResult) -> No
         await queries.add_events(
             session, current, [("replanned", event), ("plan_created", describe_plan(plan))]
         )
+
+
+def _drop_numbers(options: dict[str, Any], kept: Sequence[int]) -> dict[str, Any]:
+    """The options without the numbers of steps that are not kept: new steps have them now."""
+    return options | {
+        key: [number for number in options.get(key, ()) if number in kept]
+        for key in (ACCEPTED, REWORDED)
+    }
 
 
 async def _give_up(session: AsyncSession, agent_run: AgentRunRow) -> None:

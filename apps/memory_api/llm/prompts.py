@@ -70,12 +70,11 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "curation/consolidate": "schema groups",
             "evaluation/evaluate": "schema goal task answer evidence findings events",
             "workflow/answer": "context query",
-            "grace/plan": """schema complexity tools collections bullets experience situation query
+            "grace/plan": """schema tools collections bullets experience situation query
                 conversation""",
             "grace/answer": "schema bullets context sources query person conversation",
             "grace/judge": "schema sources query answer",
             "grace/act": "schema tools query observations iterations person conversation",
-            "grace/complexity": "schema query",
             "retrieval/prompt_block": "key_points",
         }.items()
     }
