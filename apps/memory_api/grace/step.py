@@ -34,22 +34,20 @@ from memory_api.grace.executor import (
 )
 from memory_api.grace.experience import Experience, find_experience
 from memory_api.grace.interventions import (
-    ACCEPTED,
     CONFIRM_PLAN,
     PENDING_QUESTION,
     PENDING_REPLAN,
     PERSON_INPUTS,
-    REWORDED,
     apply_answer,
     enqueue_leg,
 )
 from memory_api.grace.leg import KnownRows, Leg, describe_plan, read_state, write_plan
 from memory_api.grace.outcome import finish_agent_run
-from memory_api.grace.plan_questions import ask_pending, asks_about_plans
+from memory_api.grace.plan_questions import ask_pending
+from memory_api.grace.plan_replacement import answer_again, save_replan
 from memory_api.grace.planner import PlanningContext, create_plan
 from memory_api.grace.replanning import (
     ReplanContext,
-    ReplanResult,
     adds_fact,
     choose_strategy,
     make_replan,
@@ -347,7 +345,7 @@ async def _replan(leg: Leg, agent_run: AgentRunRow, state: ExecutionState) -> bo
         pending.get("feedback", ""),
     )
     if leg.model is not None and adds_fact(why, state):
-        return await _answer_again(leg, why)
+        return await answer_again(leg, why)
     cooldown = timedelta(seconds=leg.config.executor.cooldown_seconds)
     since = datetime.now(UTC) - agent_run.replanned_at if agent_run.replanned_at else cooldown
     if since < cooldown:
@@ -359,59 +357,8 @@ async def _replan(leg: Leg, agent_run: AgentRunRow, state: ExecutionState) -> bo
     strategy = choose_strategy(why, state, agent_run.replan_count, leg.config)
     context = await _planning_context(leg, agent_run)
     result = await make_replan(strategy, why, state, context, leg.model)
-    await _save_replan(leg, why, result)
+    await save_replan(leg, why, result)
     return True
-
-
-async def _answer_again(leg: Leg, why: ReplanContext) -> bool:
-    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
-        current = await leg.lock(session)
-        current.options = {k: v for k, v in current.options.items() if k != PENDING_REPLAN}
-        rows = await queries.load_steps(session, current)
-        row = next(each for each in rows if each.step_id == why.step_id)
-        row.state, row.result, row.confidence = "pending", None, None
-    return True
-
-
-async def _save_replan(leg: Leg, why: ReplanContext, result: ReplanResult) -> None:
-    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
-        current = await leg.lock(session)
-        current.options = {k: v for k, v in current.options.items() if k != PENDING_REPLAN}
-        event = {"trigger": why.trigger, "strategy": result.strategy, "step_id": why.step_id,
-                 "error": why.error}  # fmt: skip
-        if result.plan is None:
-            await queries.add_events(session, current, [("replan_aborted", event)])
-            if why.trigger in ("low_confidence",):
-                return  # the plan goes on with what the search has found
-            await _give_up(session, current)
-            return
-        rows = await queries.load_steps(session, current)
-        kept = [row for row in rows if row.step_id in result.kept]
-        current.options = _drop_numbers(current.options, result.kept)
-        current.replan_count += 1
-        current.replanned_at = datetime.now(UTC)
-        plan = result.plan
-        if plan.requires_confirmation and not asks_about_plans(leg, current):
-            plan = plan.model_copy(update={"requires_confirmation": False})
-        session.add_all(write_plan(current, plan, kept))
-        await queries.add_events(
-            session, current, [("replanned", event), ("plan_created", describe_plan(plan))]
-        )
-
-
-def _drop_numbers(options: dict[str, Any], kept: Sequence[int]) -> dict[str, Any]:
-    """The options without the numbers of steps that are not kept: new steps have them now."""
-    return options | {
-        key: [number for number in options.get(key, ()) if number in kept]
-        for key in (ACCEPTED, REWORDED)
-    }
-
-
-async def _give_up(session: AsyncSession, agent_run: AgentRunRow) -> None:
-    """Skip the steps that are left."""
-    for row in await queries.load_steps(session, agent_run):
-        if row.state in ("pending", "running"):
-            row.state, row.finished_at = "skipped", datetime.now(UTC)
 
 
 async def _end(leg: Leg, status: str | None = None, *, error: str | None = None) -> bool:
