@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from memory_api.core.schemas import (
@@ -38,7 +38,9 @@ InterventionAction = TypeAliasType(
 class CreateAgentRunRequest(TenantRequest):
     """A question for the agent."""
 
-    query: str = Field(min_length=1, max_length=10_000, pattern=r"\S")
+    query: Annotated[str, StringConstraints(strip_whitespace=True)] = Field(
+        min_length=1, max_length=10_000
+    )
     project_id: Name | None = Field(
         default=None, validation_alias=AliasChoices("project_id", "project")
     )
