@@ -12,7 +12,6 @@ from memory_api.grace.confidence import (
     ConfidenceFactors,
     Groundedness,
     adjust_thresholds,
-    agreement,
     calibrate,
     decide,
     expected_calibration_error,
@@ -68,12 +67,6 @@ def test_contradiction_caps_the_answer() -> None:
     assert wrong.penalties == ("contradiction",)
     neutral = score_grounded(Groundedness(0, 0, 5, 1.0, 1.0), 1.0, 0, CONFIG)
     assert decide(neutral.score, CONFIG.thresholds).level == "escalate"
-
-
-def test_agreement() -> None:
-    assert agreement([[1, 0]]) == 1
-    assert agreement([[1, 0], [0, 1]]) == 0
-    assert agreement([]) == 0
 
 
 def test_calibration_lowers_the_error() -> None:

@@ -209,18 +209,6 @@ def decide(score: float, thresholds: ThresholdSection) -> ActionDecision:
     return ActionDecision("confirm" if score >= thresholds.confirm else "escalate", score)
 
 
-def agreement(vectors: Sequence[Sequence[float]]) -> float:
-    """Mean cosine of all pairs of unit vectors, 0 to 1; 1 for one source, 0 for none."""
-    if len(vectors) < 2:
-        return float(len(vectors))
-    total, pairs = 0.0, 0
-    for index, left in enumerate(vectors):
-        for right in vectors[index + 1 :]:
-            total += sum(a * b for a, b in zip(left, right, strict=True))
-            pairs += 1
-    return min(1.0, max(0.0, total / pairs))
-
-
 def calibrate(score: float, temperature: float) -> float:
     """The score with its logit divided by the temperature."""
     clipped = _clip(score)
