@@ -55,7 +55,8 @@ def send_now(data_dir: Path) -> None:
 def installed_options() -> list[str]:
     """The options of the installed command."""
     command = installed_events(settings_path("user", Path.cwd()))["SessionStart"]
-    return shlex.split(command)[5:]
+    words = shlex.split(command)
+    return words[words.index("run") + 1 :]
 
 
 @pytest.fixture
