@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -21,6 +22,9 @@ def lower_priority(sessions: Iterable[LoginSession]) -> None:
             process = psutil.Process(session.pid)
             if process.nice() < LOWEST_PRIORITY and _is_process_of(session, process):
                 process.nice(LOWEST_PRIORITY)
+                # Linux may schedule sessions against each other, and each process of PostgreSQL
+                # has a session of its own.
+                Path(f"/proc/{session.pid}/autogroup").write_text(str(LOWEST_PRIORITY))
 
 
 def _is_process_of(session: LoginSession, process: psutil.Process) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -152,15 +153,23 @@ def _start_worker(settings: Settings, data_dir: Path | None) -> None:
     with open_database(settings, data_dir) as urls:
         # The worker uses the owner's URL only to maintain vector indexes.
         worker_settings = settings.model_copy(update={"owner_url": urls.owner})
+        _lower_priority()
         try:
             uvloop.run(_work(worker_settings, urls.worker))
         finally:
             shut_down_tracing()
 
 
+def _lower_priority() -> None:
+    """After the database was started, which would inherit it."""
+    os.nice(WORKER_PRIORITY)
+    if os.getsid(0) == os.getpid():  # Linux may schedule sessions against each other
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(WORKER_PRIORITY))
+
+
 async def _work(settings: Settings, url: str) -> None:
     _enable_isolation()
-    os.nice(WORKER_PRIORITY)
     async with return_memory(), open_runtime(settings, url, background=True) as runtime:
         await _check_database(runtime)
         freeze_startup_objects()
