@@ -73,6 +73,29 @@ async def test_search_adds_related_memories(api, tenant, drain, runtime) -> None
         }, "an entity is erased with its last memory"
 
 
+async def test_words_of_a_template_join_no_tasks_with_other_tools(
+    api, tenant, drain, runtime
+) -> None:
+    text = "The run failed because the call was sent twice without a change of its arguments"
+    ids = [
+        await add(api, f"{text}{end}", kind="reflection", metadata={"tools": tools})
+        for end, tools in (
+            (".", ["refund"]),
+            (" now.", ["deploy", "rollback"]),
+            (" now!", ["deploy"]),
+        )
+    ]
+    await run_task(api, drain, tenant, "clusters")
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        rows = await session.execute(
+            select(MemoryClusterRow.memory_id, MemoryClusterRow.cluster_id).where(
+                MemoryClusterRow.tenant_id == tenant.id
+            )
+        )
+        clusters = {str(memory_id): str(cluster_id) for memory_id, cluster_id in rows}
+    assert clusters == dict.fromkeys(ids[1:], ids[1])
+
+
 async def test_similar_memories_are_one_cluster(api, tenant, drain, runtime) -> None:
     text = "Check that the order was delivered before you refund it"
     ids = [await add(api, f"{text}{end}", kind="strategy") for end in (".", "!", " now.")]

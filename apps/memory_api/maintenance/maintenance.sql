@@ -332,11 +332,11 @@ on conflict do nothing
 returning 1
 
 -- name: join_clusters
--- The nearest older memory of the same kind and project for each memory, if it is near enough, with its cluster.
-select v.seq, n.id nearest_id, coalesce(c.cluster_id, n.id) cluster_id
+-- The nearest older memory of the same kind and project for each memory, if it is near enough, with its cluster and tools.
+select v.seq, n.id nearest_id, coalesce(c.cluster_id, n.id) cluster_id, n.tools
 from memory_vectors v
 cross join lateral (
-    select m.id, -(o.embedding <#> v.embedding) cosine
+    select m.id, -(o.embedding <#> v.embedding) cosine, m.metadata -> 'tools' tools
     from memory_vectors o
     join memories m on m.tenant_id = :tenant and m.seq = o.seq
     where o.tenant_id = :tenant and o.scope_id = v.scope_id and o.model_label_id = v.model_label_id and o.seq < v.seq

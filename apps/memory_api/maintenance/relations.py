@@ -2,7 +2,7 @@
 
 Entities are tools and error categories, which the memory names in its fields, and files and
 libraries, which are found in its text by their form. A memory joins the cluster of its nearest
-older neighbor of the same kind and project.
+older neighbor of the same kind and project, unless their runs used other tools.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MEMORIES_TO_RELATE = load_sql("maintenance/maintenance.sql", "memories_to_relate
     tools=JSONB
 )
 ADD_ENTITIES: TextClause = load_sql("maintenance/maintenance.sql", "add_entities")
-JOIN_CLUSTERS = load_sql("maintenance/maintenance.sql", "join_clusters")
+JOIN_CLUSTERS = load_sql("maintenance/maintenance.sql", "join_clusters").columns(tools=JSONB)
 MEMORIES_PER_BATCH = 200
 MAX_BATCHES_PER_RUN = 50
 """The next run continues."""
@@ -141,6 +141,14 @@ async def _add_entities(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
     return len(added.all())
 
 
+def have_other_tools(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
+    """Whether both memories name tools and share none: they are about other tasks."""
+    mine, theirs = (
+        {each for each in tools or () if isinstance(each, str)} for tools in (one, other)
+    )
+    return bool(mine) and bool(theirs) and not mine & theirs
+
+
 async def _join(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
     """Joins each memory to a cluster, the oldest first, so that a chain of new memories becomes one
     cluster.
@@ -159,7 +167,9 @@ async def _join(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
         },
     )
     clusters: dict[UUID, UUID] = {}
-    for seq, nearest_id, cluster_id in found:
+    for seq, nearest_id, cluster_id, tools in found:
+        if have_other_tools(by_seq[seq].tools, tools):
+            continue  # they resemble each other by the words of a template
         cluster: UUID = clusters.get(nearest_id) or cluster_id
         clusters.setdefault(nearest_id, cluster)
         clusters[by_seq[seq].id] = cluster
