@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from hansei import AsyncHansei, Hansei, HanseiError
+from hansei._flows import Item, follow_agent_run
 from hansei.client import Methods
 from hansei.errors import TimedOut
 from tests.sdk.stub_service import KEY, RECORDED, StubService
@@ -257,3 +258,20 @@ def test_follow_chain_yields_every_run(hansei: Hansei, service: StubService) -> 
     assert {run["id"] for run in hansei._finished_runs([sent["run_id"]])} == {
         run["id"] for run in followed
     }
+
+
+def test_last_events_of_a_followed_run_are_not_missed() -> None:
+    """The run ends between the request for its events and the one for its state."""
+    flow = follow_agent_run("0190d2c4-6f5e-7a31-9c11-3a55d6f0aa08")
+    last = 'id: 9\nevent: run_finished\ndata: {"state": "done"}\n\n'
+    next(flow)
+    flow.send("")
+    flow.send({"state": "done"})
+    item = flow.send(last)
+    assert isinstance(item, Item)
+    assert (item.value["id"], item.value["event"]) == (9, "run_finished")
+    next(flow)
+    flow.send("")
+    flow.send({"state": "done"})
+    with pytest.raises(StopIteration):
+        flow.send("")
