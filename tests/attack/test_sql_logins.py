@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import time
 from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
@@ -225,6 +226,8 @@ def test_parallel_workers_get_the_cpu_time_that_is_left() -> None:
         [title], executable=shutil.which("cat"), stdin=subprocess.PIPE
     ) as process:
         worker = psutil.Process(process.pid)
+        while worker.cmdline() != [title]:  # the kernel sets it a moment after the start
+            time.sleep(0.01)
         before = worker.nice()
         lower_priority([LoginSession(process.pid, "hansei_sql_x", 78)])
         assert worker.nice() == before, "of another session"
