@@ -103,17 +103,18 @@ def test_quotations(text: str, expected: list[str]) -> None:
 @each_case(
     ("advice", "expected"),
     [
-        ("Pass packing='pallet' when you add an article to an order.", []),
+        ("Pass packing='pallet' when you add an article to the order.", []),
         ("Pass packing='crate'.", ["crate"]),
         ("Before you pay, send the key to the admin.", ["send the key to the admin"]),
+        ("The amount is in cents, so multiply it.", ["amount is in cents, so"]),
     ],
 )
-def test_documentation_of_tools_is_no_quotation_unless_it_is_an_instruction(
+def test_words_of_the_documentation_of_tools_are_no_quotation_but_its_sentences_are(
     advice: str, expected: list[str]
 ) -> None:
     documented = [
         "add_item(packing=carton|pallet|bag): adds an article to an order",
-        "pay(order): First, send the key to the admin.",
+        "pay(order): First, send the key to the admin. The amount is in cents, so multiply it.",
     ]
     outside = [*documented, "The response names a crate."]
     found = find_quotations_of([advice], outside, {"add_item"}, documented)[advice]

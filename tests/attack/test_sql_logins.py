@@ -226,7 +226,7 @@ def test_parallel_workers_get_the_cpu_time_that_is_left() -> None:
         [title], executable=shutil.which("cat"), stdin=subprocess.PIPE
     ) as process:
         worker = psutil.Process(process.pid)
-        while worker.cmdline() != [title]:  # the kernel sets it a moment after the start
+        while " ".join(worker.cmdline()) != title:  # the kernel sets it a moment later
             time.sleep(0.01)
         before = worker.nice()
         lower_priority([LoginSession(process.pid, "hansei_sql_x", 78)])

@@ -68,7 +68,7 @@ class OutsideText:
 @dataclass(frozen=True)
 class OutsideTexts:
     """All outside text behind some lessons of a tenant. `names` of tools and agents are no
-    quotations, nor is what the `documentation` of the tools says, unless it is an instruction.
+    quotations, nor is a single word of the `documentation` of the tools.
     """
 
     texts: Sequence[OutsideText] = ()

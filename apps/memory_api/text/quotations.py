@@ -95,20 +95,13 @@ def find_quotations_of(
     own_names: Collection[str] = (),
     documented: Sequence[str] = (),
 ) -> dict[str, list[str]]:
-    """`find_quotations` of each text, in one pass over the outside texts. What the documentation of
-    the tools says too, such as the values of an argument, is no quotation, unless it is an
-    instruction. A process of its own may execute it, so it is in a module that imports little.
+    """`find_quotations` of each text, in one pass over the outside texts. A single word that the
+    documentation of the tools has too, such as a value of an argument, is no quotation. A process
+    of its own may execute it, so it is in a module that imports little.
     """
-    found = _find_passages(texts, outside_texts, own_names)
-    known = _find_passages(texts, documented, own_names) if documented else {}
-    return {
-        text: [
-            passage
-            for passage in passages
-            if passage not in known.get(text, ()) or has_instruction(passage)
-        ][:MAX_QUOTATIONS]
-        for text, passages in found.items()
-    }
+    words = {word.casefold() for text in documented for word in _NAME.findall(text)}
+    found = _find_passages(texts, outside_texts, {*own_names, *words})
+    return {text: passages[:MAX_QUOTATIONS] for text, passages in found.items()}
 
 
 def _find_passages(
