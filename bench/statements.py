@@ -11,7 +11,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Protocol
 
 Raw = dict[str, Any]
@@ -227,16 +226,6 @@ def _exit_code(run: _Run, fact: StatedFact) -> Iterator[bool]:
             yield metadata["exit_code"] == fact.values["code"]
 
 
-def _duration(run: _Run, fact: StatedFact) -> Iterator[bool]:
-    """Where call and response have a time."""
-    event_id = fact.event_ids[0]
-    start = run.event(event_id).get("timestamp")
-    end = run.response(event_id).get("timestamp")
-    if start and end:
-        seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
-        yield abs(seconds - fact.values["seconds"]) < 0.01
-
-
 def _test(run: _Run, fact: StatedFact) -> Iterator[bool]:
     """A failed test is in the report by its name, with a failure or an error."""
     report = str(run.raw.get("test_report"))
@@ -247,7 +236,6 @@ def _test(run: _Run, fact: StatedFact) -> Iterator[bool]:
 
 _CHECKS = {
     "exit_code": _exit_code,
-    "duration": _duration,
     "test": _test,
     "counts": _counts,
     "failed_call": _failed_call,

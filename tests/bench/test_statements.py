@@ -51,7 +51,6 @@ def facts() -> list[Fact]:
         (FactKind.COUNTS, {"calls": 3}),
         (FactKind.TEST, {"failed": 2}),
         (FactKind.EXIT_CODE, {"code": 3}),
-        (FactKind.DURATION, {"seconds": 8.0}),
         (FactKind.CORRECTED_CALL, {"changes": []}),
         (FactKind.RETRIED_CALL, {"attempts": 1}),
     ],

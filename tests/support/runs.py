@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from bench.real_traces import to_event
-from memory_api.reflection.rules import reflect
+from memory_api.reflection.rules import reflect_by_rules
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
@@ -59,4 +59,5 @@ def facts(
 
 
 def reflection(rows: list[Row], outcome: str = "failure", **more: Any) -> ReflectionResult | None:
-    return reflect(run(rows, outcome, **more))
+    context = run(rows, outcome, **more)
+    return reflect_by_rules(context, analyze_trace(context))

@@ -177,11 +177,6 @@ def test_order_of_two_tools() -> None:
     assert (fact.values["aspect"], fact.values["first"]) == ("order", "look_up")
 
 
-def test_what_only_this_failure_lacks() -> None:
-    found = differences([attempt(WON, LOOK, PAY), attempt(LOST, PAY)], LOOK)
-    assert [f.values["is_in_other_failure"] for f in found] == [True]
-
-
 def test_tool_of_one_of_two_successes_is_no_difference() -> None:
     earlier = [attempt(WON, LOOK, PAY), attempt(WON, PAY), attempt(LOST, PAY)]
     assert [f for f in differences(earlier, PAY) if f.values["aspect"] == "tool"] == []

@@ -24,8 +24,7 @@ from memory_api.reflection.fact_text import (
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.text.excerpts import excerpt
 from memory_api.text.quotations import is_safe_name, safe_quotation, safe_quotations
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.error_categories import classify_error
 from memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of, has_wrong_result
@@ -55,20 +54,6 @@ _NOTABLE = (
     ),
 )
 _NOTABLE_IN_SUCCESS = _NOTABLE[:4]
-
-
-def reflect(
-    context: ReflectionContext,
-    *,
-    attempts: Sequence[Attempt] = (),
-    ground_truth: Any = None,
-    test_report: str | None = None,
-) -> ReflectionResult | None:
-    """The reflection on a run; None if nothing is notable. Arguments as in `analyze_trace`."""
-    facts = analyze_trace(
-        context, attempts=attempts, ground_truth=ground_truth, test_report=test_report
-    )
-    return reflect_by_rules(context, facts)
 
 
 def reflect_by_rules(context: ReflectionContext, facts: Sequence[Fact]) -> ReflectionResult | None:
@@ -282,7 +267,7 @@ def _from_corrections(facts: Iterable[Fact], language: str) -> Iterator[Strategy
     known: set[tuple[str, ...]] = set()
     for fact in facts_of(facts, FactKind.CORRECTED_CALL):
         values = fact.values
-        changes: list[dict[str, str]] = [c for c in values["changes"] if c["name"][:1] != "~"]
+        changes: list[dict[str, str]] = values["changes"]
         names: list[str] = [c["name"] for c in changes]
         if not changes or not set(names).isdisjoint(COMMAND_ARGUMENTS):
             continue

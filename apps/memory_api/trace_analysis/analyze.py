@@ -9,7 +9,6 @@ from memory_api.trace_analysis.attempts import compare_attempts
 from memory_api.trace_analysis.calls import (
     find_corrected_calls,
     find_counts,
-    find_duration,
     find_exit_codes,
     find_failed_calls,
     find_repeated_calls,
@@ -53,7 +52,6 @@ def analyze_trace(
         *find_repeated_calls(trace),
         *find_failed_calls(trace),
         *find_exit_codes(trace),
-        *find_duration(trace),
         *find_unsourced_numbers(trace),
         *find_end(trace),
     ]

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from memory_api.text.excerpts import excerpt, excerpt_differences
-from memory_api.text.quotations import is_safe_name
 
 _MAX_PARSED_CHARACTERS = 40_000
 _MAX_ARGUMENTS = 80
 _BRACKET_CALL = re.compile(r"^\s*([\w.\-/ ]{1,60})\[(.*)\]\s*$", re.DOTALL)
-_CALCULATION = re.compile(r"[\d\s.,+\-*/()%]{3,}")
-_OPERATOR = re.compile(r"[\d)]\s*[+*]\s*[\d(]|[\d)]\s+[-/]\s+[\d(]")
 Arguments = dict[str, str]
 """Path of an argument -> its value as text. Free text has the path ''."""
 
@@ -122,25 +119,12 @@ def flatten_arguments(value: Any) -> Arguments:
     return arguments
 
 
-def is_calculation(arguments: Arguments) -> bool:
-    """Whether the one argument is an arithmetic expression, such as `(430 - 136) * 2`."""
-    values = [value[:_MAX_PARSED_CHARACTERS] for value in arguments.values()]
-    return (
-        len(values) == 1
-        and bool(_CALCULATION.fullmatch(values[0]))
-        and bool(_OPERATOR.search(values[0]))
-    )
-
-
 def diff_arguments(before: Arguments, after: Arguments) -> tuple[ArgumentChange, ...]:
-    """The arguments that differ. Free text is reduced to the words that differ."""
+    """The arguments that differ, each as an excerpt around the difference."""
     changes: list[ArgumentChange] = []
     for name in [*before, *(name for name in after if name not in before)]:
         old, new = before.get(name), after.get(name)
         if old is not None and new is not None and _is_same_value(old, new):
-            continue
-        if name == "" and old is not None and new is not None:
-            changes += _diff_text(old, new)
             continue
         if old is not None and new is not None:
             changes.append(ArgumentChange(name, *excerpt_differences(old, new)))
@@ -155,56 +139,8 @@ def diff_arguments(before: Arguments, after: Arguments) -> tuple[ArgumentChange,
     return tuple(changes)
 
 
-WHITESPACE_CHANGE, QUOTES_CHANGE, BODY_CHANGE = "~whitespace", "~quotes", "~body"
-"""Values of `ArgumentChange.name` for free text: only whitespace differs; only the quotation marks
-around the text differ; the text below the first line differs.
-"""
-
-
-def is_named(change: ArgumentChange) -> bool:
-    """Whether the change concerns a named argument, which can be shown as `name=value`."""
-    is_mark = change.name in {"", WHITESPACE_CHANGE, QUOTES_CHANGE, BODY_CHANGE}
-    return not is_mark and is_safe_name(change.name)
-
-
-def _diff_text(old: str, new: str) -> list[ArgumentChange]:
-    if old.split() == new.split():
-        return [ArgumentChange(WHITESPACE_CHANGE, None, None)]
-    if old.strip("\"' ") == new.strip("\"' "):
-        return [ArgumentChange(QUOTES_CHANGE, excerpt(old, 80), excerpt(new, 80))]
-    (head, _, body), (new_head, _, new_body) = old.partition("\n"), new.partition("\n")
-    changes: list[ArgumentChange] = []
-    if head.strip() != new_head.strip():
-        before, after = _differing_words(head, new_head)
-        changes.append(ArgumentChange("", excerpt(before, 80), excerpt(after, 80)))
-    if body != new_body:
-        changes.append(
-            ArgumentChange(
-                WHITESPACE_CHANGE if body.split() == new_body.split() else BODY_CHANGE, None, None
-            )
-        )
-    return changes
-
-
 def _is_same_value(old: str, new: str) -> bool:
-    return old == new or old.strip().casefold() == new.strip().casefold()
-
-
-def _differing_words(old: str, new: str) -> tuple[str, str]:
-    """Both texts without the words that they share at the start and at the end."""
-    old_words, new_words = old[:4_000].split(" "), new[:4_000].split(" ")
-    head = 0
-    while head < min(len(old_words), len(new_words)) and old_words[head] == new_words[head]:
-        head += 1
-    tail = 0
-    while (
-        tail < min(len(old_words), len(new_words)) - head
-        and old_words[-1 - tail] == new_words[-1 - tail]
-    ):
-        tail += 1
-    return " ".join(old_words[head : len(old_words) - tail]).strip(), " ".join(
-        new_words[head : len(new_words) - tail]
-    ).strip()
+    return old == new or " ".join(old.split()).casefold() == " ".join(new.split()).casefold()
 
 
 def format_call(tool: str, content: str, arguments: Arguments, limit: int = 90) -> str:

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from memory_api.text.excerpts import excerpt, excerpt_differences
-from memory_api.trace_analysis.arguments import Arguments, is_calculation
+from memory_api.trace_analysis.arguments import Arguments
 from memory_api.trace_analysis.context import Attempt
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.ground_truth import expected_actions
@@ -57,8 +57,8 @@ def compare_attempts(
 ) -> Iterator[Fact]:
     """The differences of this run and earlier attempts (oldest first), at most 12; without both
     outcomes, only whether earlier attempts made the same calls. Calls that change something, and
-    calls of tools that the ground truth names, come first; calls that only read, compute or return
-    nothing come last.
+    calls of tools that the ground truth names, come first; calls that only read or return nothing
+    come last.
     """
     if not attempts:
         return
@@ -146,8 +146,7 @@ class _Sides:
 
     def calls(self) -> Iterator[_Difference]:
         """The calls that all attempts of one side made and none of the other: those of a tool that
-        both sides called, in pairs with the arguments that differ; the others; and those that only
-        this failed run lacks, for attempts fail for different reasons.
+        both sides called, in pairs with the arguments that differ; then the others.
         """
         by_success = _exclusive(self.succeeded, self.failed)
         by_failure = _exclusive(self.failed, self.succeeded)
@@ -174,30 +173,8 @@ class _Sides:
         ):
             for run, call in found.values():
                 if any(other.uses(call.tool) for other in others):
-                    fact = self._call_fact(side, run, call)
-                    yield _Difference(fact, (call,))
-        yield from self._missing()
-
-    def _missing(self) -> Iterator[_Difference]:
-        if self.this not in self.failed:
-            return
-        known = set(_exclusive(self.succeeded, self.failed))
-        for key, (run, call) in _exclusive(self.succeeded, [self.this]).items():
-            if key not in known:
-                fact = self._call_fact("successful", run, call, is_in_other_failure=True)
-                yield _Difference(fact, (call,))
-
-    def _call_fact(
-        self, side: str, run: ComparedRun, call: ToolCall, *, is_in_other_failure: bool = False
-    ) -> Fact:
-        return self.fact(
-            "call",
-            (run, call),
-            side=side,
-            tool=call.tool,
-            call=_call_text(call),
-            is_in_other_failure=is_in_other_failure,
-        )
+                    values = {"side": side, "tool": call.tool, "call": _call_text(call)}
+                    yield _Difference(self.fact("call", (run, call), **values), (call,))
 
     def orders(self) -> Iterator[_Difference]:
         """Two tools that all successful attempts called first in one order, and all failed ones in
@@ -230,13 +207,13 @@ def _first_calls(run: ComparedRun) -> dict[str, ToolCall]:
 
 def _rank(calls: Sequence[ToolCall], expected: Collection[str]) -> int:
     """0 for calls that change something or that the ground truth names, 1 if their effect is not
-    known, 2 if they only read or compute, 3 if they return nothing.
+    known, 2 if they only read, 3 if they return nothing.
     """
     if any(call.writes or call.tool in expected for call in calls):
         return 0
     if all(call.has_response and not call.response.strip() for call in calls):
         return 3
-    return 1 if any(call.may_modify and not is_calculation(call.arguments) for call in calls) else 2
+    return 1 if any(call.may_modify for call in calls) else 2
 
 
 def _exclusive(
@@ -278,35 +255,3 @@ def _call_text(call: ToolCall) -> str:
         return excerpt(call.arguments[""], 240)
     parts = [f"{name}={excerpt(value, 120)}" for name, value in call.arguments.items()]
     return excerpt(", ".join(parts), 480)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolUse:
-    """Attempts that ended in success or failure, with a call of a tool and without one."""
-
-    with_count: int
-    with_successes: int
-    without_count: int
-    without_successes: int
-
-
-def count_tool_use(
-    trace: ParsedTrace, outcome: OutcomeType, attempts: Sequence[Attempt]
-) -> dict[str, ToolUse]:
-    """For each tool that an attempt called, how the attempts with and without it ended."""
-    runs = [(a.outcome, parse_trace(a.events, tools=a.tools)) for a in attempts]
-    ended = [
-        (o is OutcomeType.SUCCESS, {call.tool for call in run.calls})
-        for o, run in [*runs, (outcome, trace)]
-        if o is not OutcomeType.PARTIAL
-    ]
-    uses: dict[str, ToolUse] = {}
-    for tool in set[str]().union(*(tools for _, tools in ended)) - {""}:
-        results = [(tool in tools, success) for success, tools in ended]
-        uses[tool] = ToolUse(
-            sum(used for used, _ in results),
-            sum(used and success for used, success in results),
-            sum(not used for used, _ in results),
-            sum(not used and success for used, success in results),
-        )
-    return uses

@@ -25,7 +25,6 @@ _MIN_SOURCED_LENGTH = 3
 """Characters. Shorter values occur everywhere."""
 _MAX_SEARCHED_CHARACTERS = 50_000
 """Of one response."""
-_MIN_SECONDS, _MIN_TIME_SHARE = 5.0, 0.5
 
 
 def find_counts(trace: ParsedTrace) -> Iterator[Fact]:
@@ -260,26 +259,3 @@ def find_exit_codes(trace: ParsedTrace) -> Iterator[Fact]:
     for (code, is_result), ids in sorted(codes.items(), key=lambda item: item[0][0] == 0):
         values = {"code": code, "is_result": is_result, "count": len(ids)}
         yield Fact(FactKind.EXIT_CODE, tuple(ids[:MAX_LISTED_IDS]), values)
-
-
-def find_duration(trace: ParsedTrace) -> Iterator[Fact]:
-    """The call that took at least 5 seconds and half of the time of all calls."""
-    timed = [(s, call) for call in trace.calls if (s := _seconds(trace, call)) is not None]
-    total = sum(seconds for seconds, _ in timed)
-    if len(timed) < 2 or total <= 0:
-        return
-    seconds, call = max(timed, key=lambda item: item[0])
-    if seconds >= _MIN_SECONDS and seconds / total >= _MIN_TIME_SHARE:
-        share = round(100 * seconds / total)
-        values = {"tool": call.tool, "seconds": round(seconds, 3), "percent": share}
-        yield Fact(FactKind.DURATION, (call.event_id,), values)
-
-
-def _seconds(trace: ParsedTrace, call: ToolCall) -> float | None:
-    if call.duration_seconds is not None or call.response_position is None:
-        return call.duration_seconds
-    start = trace.events[call.position].timestamp
-    end = trace.events[call.response_position].timestamp
-    if start is None or end is None or end < start:
-        return None
-    return (end - start).total_seconds()

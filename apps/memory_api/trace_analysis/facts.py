@@ -38,7 +38,6 @@ class FactKind(StrEnum):
     EXIT_CODE = "exit_code"
     DIFFERENCE = "difference"
     UNSOURCED = "unsourced"
-    DURATION = "duration"
     USER_RULE = "user_rule"
     QUOTATION = "quotation"
 

@@ -27,10 +27,6 @@ _MIN_DIGITS = 2
 """One digit may number a list."""
 _UNIT = re.compile(r"[^\d.,]+")
 _MAX_NUMBERS = 8
-_LIBRARY_PATH = re.compile(
-    r"site-packages|dist-packages|[/\\]lib[/\\]python|miniconda|[/\\]Lib[/\\]|<frozen"
-)
-_TRACEBACK_FRAME = re.compile(r'File "([^"\n]{1,300})", line (\d+)(?:, in ([\w<>.]{1,80}))?')
 _MAX_RULE_LENGTH = 500
 _MIN_RULE_WORDS = 3
 _OBJECTION = re.compile(
@@ -62,7 +58,7 @@ def find_error(context: ReflectionContext, trace: ParsedTrace) -> Iterator[Fact]
     """
     if context.error is not None and context.error.error_message:
         error = context.error
-        values = {"category": error.error_category.value, "location": ""}
+        values = {"category": error.error_category.value}
         values["message"] = excerpt(error.error_message, 300)
         yield Fact(FactKind.ERROR, (), values | {"is_stated": True})
         return
@@ -80,25 +76,9 @@ def find_error(context: ReflectionContext, trace: ParsedTrace) -> Iterator[Fact]
             content = excerpt(event.content, 300)
             shown = message if message and message not in content else content or message
             values: dict[str, Any] = {"category": "", "message": shown, "is_stated": False}
-            values |= {"location": _location(event.content), "follow": _following(trace, position)}
+            values |= {"follow": len(trace.events) - position - 1}
             yield Fact(FactKind.ERROR, (trace.event_ids[position],), values)
             return
-
-
-def _following(trace: ParsedTrace, position: int) -> int:
-    """How many events follow."""
-    return len(trace.events) - position - 1
-
-
-def _location(text: str) -> str:
-    """`file.py line n, in f` of the innermost frame outside libraries; '' without a traceback."""
-    sample = text[:6_000] + text[-4_000:] if len(text) > 10_000 else text
-    own = [f for f in _TRACEBACK_FRAME.findall(sample) if not _LIBRARY_PATH.search(f[0])]
-    if not own:
-        return ""
-    path, line, function = own[-1]
-    name = re.split(r"[/\\]", path)[-1]
-    return f"{name} line {line}" + (f", in {function}" if function else "")
 
 
 def find_end(trace: ParsedTrace) -> Iterator[Fact]:

@@ -52,7 +52,6 @@ class ToolCall:
     response: str = ""
     failure_message: str = ""
     exit_code: int | None = None
-    duration_seconds: float | None = None
     writes: bool | None = None
     _summary: str = ""
 
@@ -99,8 +98,7 @@ class ToolCall:
 class ParsedTrace:
     """A trace as tool calls and messages. The `…_positions` are indexes into `events`, ascending.
 
-    Instructions and lessons are system events; lessons hold text of this memory service. `tools`:
-    those that the agent could call; without a list of them, those that it called.
+    `tools`: those that the agent could call; without a list of them, those that it called.
     """
 
     events: Sequence[Event]
@@ -109,8 +107,6 @@ class ParsedTrace:
     user_positions: list[int] = field(default_factory=list)
     reply_positions: list[int] = field(default_factory=list)
     error_positions: list[int] = field(default_factory=list)
-    instruction_positions: list[int] = field(default_factory=list)
-    lesson_positions: list[int] = field(default_factory=list)
     task: str = ""
     full_task: str = ""
     tools: Sequence[ToolDefinition] = ()
@@ -154,7 +150,7 @@ def parse_trace(
             trace.reply_positions.append(position)
             open_calls.clear()
         elif kind is EventType.SYSTEM_EVENT:
-            _add_system_event(trace, event, position)
+            trace.error_positions += [position] if event.error else []
     trace.task = describe_task(events, task, goal)
     trace.tools = tools or recorded_tools(call.tool for call in trace.calls)
     trace.full_task = task or trace.task
@@ -172,14 +168,7 @@ def _parse_call(event_id: str, position: int, event: Event) -> ToolCall:
             tool if tool and re.match(r"\s*[\w.\-]+[\[(]", content) else ""
         )
     tool = to_safe_name(tool)
-    call = ToolCall(
-        position,
-        event_id,
-        tool,
-        content,
-        parse_arguments(content, tool),
-        duration_seconds=_duration_seconds(event),
-    )
+    call = ToolCall(position, event_id, tool, content, parse_arguments(content, tool))
     if event.error:
         call.failure_message = error_message(event.error) or excerpt(content)
     return call
@@ -193,14 +182,6 @@ def _tool_from_metadata(metadata: dict[str, Any]) -> str:
 def _call_id(event: Event) -> str | None:
     value = event.metadata.get("call_id") or event.metadata.get("tool_call_id")
     return value if isinstance(value, str) else None
-
-
-def _duration_seconds(event: Event) -> float | None:
-    for name, scale in (("duration_s", 1.0), ("duration_ms", 1e-3), ("latency_ms", 1e-3)):
-        value = event.metadata.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9:
-            return value * scale
-    return None
 
 
 def _attach_response(
@@ -218,9 +199,6 @@ def _attach_response(
     if call is None or call.response_position is not None:
         return
     call.response_position, call.response = position, event.content
-    duration_seconds = _duration_seconds(event)
-    if duration_seconds is not None:
-        call.duration_seconds = duration_seconds
     call.failure_message = call.failure_message or detect_failure(event)
 
 
@@ -257,16 +235,6 @@ def _find_exit_code(trace: ParsedTrace, call: ToolCall) -> int | None:
         if code is not None:
             return code
     return None
-
-
-def _add_system_event(trace: ParsedTrace, event: Event, position: int) -> None:
-    kind = str(event.metadata.get("kind", ""))
-    if event.error:
-        trace.error_positions.append(position)
-    elif kind in {"reflection", "lesson", "playbook", "memory"}:
-        trace.lesson_positions.append(position)
-    elif kind not in {"exit", "result"} and len(event.content) > 80:
-        trace.instruction_positions.append(position)
 
 
 def language_of(events: Sequence[Event], task: str | None) -> str:

@@ -1,9 +1,9 @@
 """Verdicts on the bullets that a run used, without a model, and limits on those of a model.
 
-    test     a test or the ground truth names a tool that the bullet recommends or advises against
-    rules    of the attempts at the task, those with a call of a tool that the bullet names succeeded
-             more often, or less often, than those without, with the certainty that the outcome
-             verdicts need (`outcome_contrast`)
+    test     the ground truth names a tool that the bullet recommends or advises against
+    rules    all successful attempts at the task called a tool that the bullet names and no failed
+             one did, or the reverse, with the certainty that the outcome verdicts need
+             (`outcome_contrast`)
     outcome  the outcome of the run. Evidence only, until other attempts at the task
              confirm it (`outcome_contrast`)
 
@@ -29,7 +29,6 @@ from memory_api.reflection.context import Evidence
 from memory_api.reflection.credit.bullet_advice import BulletAdvice, parse_bullet_advice
 from memory_api.reflection.credit.outcome_contrast import AttemptCounts, outcome_tag
 from memory_api.reflection.rules import context_language
-from memory_api.trace_analysis.attempts import count_tool_use
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.trace_analysis.ground_truth import expected_actions
@@ -40,9 +39,9 @@ _REASONS = {
     "en": {
         "test": {
             "followed_right": "The bullet recommends `{tool}`. The run called it, and the ground truth expects this call.",
-            "followed_wrong": "The bullet recommends `{tool}`. The run called it, but the ground truth does not expect this call or a failing test names it.",
+            "followed_wrong": "The bullet recommends `{tool}`. The run called it, but the ground truth does not expect this call.",
             "kept_from": "The bullet advises against `{tool}`. The run followed it, and the ground truth shows the call was needed.",
-            "broken": "The run did not follow the advice on `{tool}`. The ground truth or a failing test supports the advice.",
+            "broken": "The run did not follow the advice on `{tool}`. The ground truth supports the advice.",
         },
         "rules": {
             "followed_right": "The bullet recommends `{tool}`. The run called it and succeeded; attempts at this task with this call succeed more often.",
@@ -54,9 +53,9 @@ _REASONS = {
     "ja": {
         "test": {
             "followed_right": "このバレットは `{tool}` を推奨している。実行はこの助言に従って呼び出し、正解データもこの呼び出しを期待している。",
-            "followed_wrong": "このバレットは `{tool}` を推奨している。実行はこの助言に従って呼び出したが、正解データにないか、失敗したテストに現れる呼び出しだった。",
+            "followed_wrong": "このバレットは `{tool}` を推奨している。実行はこの助言に従って呼び出したが、正解データにない呼び出しだった。",
             "kept_from": "このバレットは `{tool}` を避けるよう助言している。実行はこの助言に従ったが、正解データではこの呼び出しが必要だった。",
-            "broken": "実行は `{tool}` についての助言に従わなかった。正解データまたは失敗したテストは助言と一致する。",
+            "broken": "実行は `{tool}` についての助言に従わなかった。正解データは助言と一致する。",
         },
         "rules": {
             "followed_right": "このバレットは `{tool}` を推奨している。実行はこの助言に従って成功した。このタスクの試行は、この呼び出しがある場合のほうが多く成功している。",
@@ -133,8 +132,8 @@ def judge_by_rules(
         return []
     run = parse_trace(context.events, context.task_description, context.task_goal, context.tools)
     language = context_language(context)
-    by_tests = _tools_by_tests(run, context.outcome, evidence, facts)
-    by_attempts = _tools_by_attempts(run, context.outcome, evidence)
+    by_tests = _tools_by_tests(run, evidence, facts)
+    by_attempts = _tools_by_attempts(run, context.outcome, facts)
     verdicts: list[NewVerdict] = []
     for bullet in used:
         sources: list[tuple[Judge, ToolVerdicts]] = [("test", by_tests)]
@@ -215,10 +214,8 @@ def limit_model_verdicts(
     return verdicts
 
 
-def _tools_by_tests(
-    run: ParsedTrace, outcome: OutcomeType, evidence: Evidence, facts: Sequence[Fact]
-) -> ToolVerdicts:
-    """Tools by the expected actions of the ground truth and the messages of failing tests."""
+def _tools_by_tests(run: ParsedTrace, evidence: Evidence, facts: Sequence[Fact]) -> ToolVerdicts:
+    """Tools by the expected actions of the ground truth."""
     called = {call.tool for call in run.calls if call.tool}
     deviations: dict[str, set[str]] = {}
     for fact in facts_of(facts, FactKind.EXPECTATION):
@@ -230,9 +227,6 @@ def _tools_by_tests(
     if expected:
         right = {action.tool for action in expected if action.tool in called}
         right -= set[str]().union(*deviations.values())
-    if outcome in FAILURE_OUTCOMES:
-        messages = " ".join(f.values["message"] for f in facts_of(facts, FactKind.TEST))
-        wrong = wrong | {tool for tool in called if _is_distinctive(tool) and tool in messages}
     return _disjoint(right, wrong, missing - called)
 
 
@@ -250,22 +244,25 @@ def _tools_after_citation(run: ParsedTrace, key: str) -> frozenset[str] | None:
     return None
 
 
-def _is_distinctive(tool: str) -> bool:
-    return len(tool) > 5 and ("_" in tool or "." in tool)
-
-
-def _tools_by_attempts(run: ParsedTrace, outcome: OutcomeType, evidence: Evidence) -> ToolVerdicts:
-    """Tools by the outcomes of the attempts at the task with and without a call of them."""
+def _tools_by_attempts(
+    run: ParsedTrace, outcome: OutcomeType, facts: Sequence[Fact]
+) -> ToolVerdicts:
+    """Tools that all successful attempts at the task called and no failed one did, or the reverse,
+    if there are enough attempts for certainty.
+    """
     right: set[str] = set()
     wrong: set[str] = set()
     missing: set[str] = set()
     called = {call.tool for call in run.calls}
-    for tool, use in count_tool_use(run, outcome, evidence.attempts_in_order).items():
-        tag = outcome_tag(
-            AttemptCounts(
-                use.with_count, use.with_successes, use.without_count, use.without_successes
-            )
-        )
+    for fact in facts_of(facts, FactKind.DIFFERENCE):
+        values = fact.values
+        if values["aspect"] != "tool":
+            continue
+        tool, succeeded, failed = values["tool"], values["successful"], values["failed"]
+        if values["side"] == "successful":
+            tag = outcome_tag(AttemptCounts(succeeded, succeeded, failed, 0))
+        else:
+            tag = outcome_tag(AttemptCounts(failed, 0, succeeded, succeeded))
         if tag == "helpful" and outcome is OutcomeType.SUCCESS and tool in called:
             right.add(tool)
         elif tag == "helpful" and outcome in FAILURE_OUTCOMES and tool not in called:
