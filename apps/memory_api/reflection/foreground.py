@@ -39,7 +39,7 @@ class ForegroundReflection(Generic[Response]):
     """One request to reflect on a trace, trajectory or transcript."""
 
     trace: CreateTraceRequest
-    step: LearningStep[Any, Any]
+    step: LearningStep
     response_type: type[Response]
     prefer: str
     """The request header: `respond-async` asks for 202 at once, `wait=N` for an answer within N

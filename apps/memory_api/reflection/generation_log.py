@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Mapping
+from typing import Any
 
 import structlog
 
 from memory_api.core.metrics import REFLECTIONS
 from memory_api.llm.errors import LLMCircuitOpen, LLMOverBudget
-from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.memories.schemas import MemoryKind
+from memory_api.reflection.step import Lessons
 from memory_api.runs.tables import RunRow
 from memory_api.trace_analysis.context import ReflectionContext
 
 log = structlog.get_logger()
 
 
-class Generated(Protocol):
-    @property
-    def memories(self) -> Sequence[MemoryDraft]: ...
-
-
-G = TypeVar("G", bound=Generated)
-
-
 async def log_generation(
-    kind: str, context: ReflectionContext, engine: str, generating: Awaitable[G]
-) -> G:
+    kind: str, context: ReflectionContext, engine: str, generating: Awaitable[Lessons]
+) -> Lessons:
     """Await the lessons of a trace. Logs the start, the result and a failure, which it raises."""
     ids = {"tenant_id": context.tenant_id, "project_id": context.project_id}
     log.info(

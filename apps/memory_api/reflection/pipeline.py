@@ -2,25 +2,23 @@
 
     load → analyze → generate → judge → prepare │ save verdicts and lessons, next step │ quarantine
 
-A `Learner` decides what is loaded, how lessons are generated and what the client is answered.
+A `TraceLearner` decides what is loaded, how lessons are generated and what the client is answered.
 `LearningStep` does everything else. No transaction is open while lessons are generated.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.llm.errors import LLMOverBudget
 from memory_api.llm.model_session import ModelSession
-from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
+from memory_api.memories.index.drafts import PreparedMemory, prepare_memories
 from memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
 from memory_api.memories.queries import NewLink, add_links, confirm_memories
 from memory_api.memories.schemas import MemoryKind
@@ -29,9 +27,8 @@ from memory_api.playbooks.inbox.inbox import NewLesson, add_lessons
 from memory_api.playbooks.models import RevisionHint
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
-from memory_api.reflection.bullet_usage import UsedBullet
-from memory_api.reflection.context import ReflectionInput, analyze
+from memory_api.playbooks.verdicts.record import NewVerdict
+from memory_api.reflection.context import analyze
 from memory_api.reflection.credit.assign import (
     PreparedVerdicts,
     prepare_verdicts,
@@ -50,9 +47,8 @@ from memory_api.reflection.lesson_storage import (
     replace_degraded,
     save_lessons,
 )
-from memory_api.reflection.model_output import ModelVerdict
 from memory_api.reflection.outside_text import guard_lessons, outside_texts_of
-from memory_api.reflection.related_lessons import find_related_lessons
+from memory_api.reflection.step import Lessons, SavedLessons, TraceInput, TraceLearner
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
 from memory_api.runs.tables import RunRow
@@ -64,98 +60,12 @@ _HINTS = TypeAdapter(list[RevisionHint])
 
 
 @dataclass(frozen=True)
-class Lessons:
-    """What one trace taught. Nothing is stored yet."""
-
-    memories: Sequence[MemoryDraft] = ()
-    """A reflection with its strategy, or insights."""
-    task_memories: Sequence[MemoryDraft] = ()
-    """Strategies from comparing the attempts at the task."""
-    episode: MemoryDraft | None = None
-    playbook_lessons: Collection[UUID] = ()
-    """IDs of the drafts that go to the playbook."""
-    confirmed_lessons: Collection[UUID] = ()
-    """IDs of stored lessons that this trace confirms. Each gets one more observation."""
-    tags: Sequence[ModelVerdict] = ()
-    """The model's verdicts, validated against the bullets that it was shown."""
-    tagged_bullets: Sequence[UsedBullet] | None = None
-    """The bullets that `tags` may be about; None stands for all used bullets."""
-    engine: str = "rules"
-    failure: LLMError | None = None
-    """Why the rules stood in for the model, or why a part of the model's work is missing."""
-    prompt_hash: str | None = None
-    usage: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class SavedLessons:
-    """What was stored of `Lessons`."""
-
-    lessons: Mapping[UUID, SavedLesson]
-    """By draft ID. A draft that was not stored is missing."""
-    verdicts: Sequence[NewVerdict] = ()
-    recorded: Sequence[RecordedVerdict] = ()
-    """The verdicts that were recorded; none if the request asked for none."""
-    next_run_id: UUID | None = None
-
-    def of(self, drafts: Sequence[MemoryDraft]) -> list[SavedLesson]:
-        """The stored ones of these drafts, in their order."""
-        return [self.lessons[draft.id] for draft in drafts if draft.id in self.lessons]
-
-
-Input = TypeVar("Input", bound=ReflectionInput)
-Learned = TypeVar("Learned", bound=Lessons)
-
-
-class Learner(ABC, Generic[Input, Learned]):
-    """How to learn from one form of a trace. `kind` is the kind of run."""
-
-    kind: str
-
-    @abstractmethod
-    def builtin_prompt(self, name: str) -> str:
-        """The prompt that is used if the prompt file of this name is missing."""
-
-    @abstractmethod
-    async def load(self, session: AsyncSession, run: RunRow) -> Input: ...
-
-    async def prepare(
-        self, runtime: Runtime, input: Input, facts: Sequence[Fact], model: ModelSession
-    ) -> Input:
-        """What else a model needs, by default lessons of similar tasks."""
-        related = await find_related_lessons(runtime, input.trace_context)
-        return replace(input, related_lessons=related)
-
-    @abstractmethod
-    async def generate(
-        self, input: Input, facts: Sequence[Fact], model: ModelSession | None
-    ) -> Learned:
-        """Lessons of a model, or of the rules without one. Raises the model's `LLMError`, unless
-        the session says that the rules stand in.
-        """
-
-    @abstractmethod
-    def response(self, input: Input, lessons: Learned, saved: SavedLessons) -> BaseModel:
-        """The answer to the client, which is also the result of the run."""
-
-    def records_verdicts(self, input: Input) -> bool:
-        """Whether the playbook changes: its verdicts are recorded, its curator gets the lessons."""
-        return True
-
-    def verdict_trace_id(self, input: Input) -> UUID:
-        """The trace that the verdicts are counted for. Another trace than that of the input was
-        counted already, so its lessons are no further observation.
-        """
-        return input.trace.id
-
-
-@dataclass(frozen=True)
-class PreparedLessons(Generic[Input, Learned]):
+class PreparedLessons:
     """Everything that `LearningStep.save` writes, embedded."""
 
-    input: Input
+    input: TraceInput
     facts: Sequence[Fact]
-    lessons: Learned
+    lessons: Lessons
     verdicts: Sequence[NewVerdict]
     recordable: PreparedVerdicts
     memories: Sequence[PreparedMemory] = ()
@@ -172,26 +82,22 @@ class LearningResult(StepResult):
     suspected_playbooks: Sequence[PlaybookRef] = field(default=())
 
 
-class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult]):
-    """Learns from a trace in the way of a `Learner`.
+class LearningStep(Step[TraceInput, PreparedLessons, LearningResult]):
+    """Learns from a trace in the way of a `TraceLearner`.
 
     With `fall_back_to_rules`, the rules stand in for a model that fails, and a second run is queued
     that replaces what they wrote with the model's lessons.
     """
 
-    def __init__(
-        self, learner: Learner[Input, Learned], *, fall_back_to_rules: bool = False
-    ) -> None:
+    def __init__(self, learner: TraceLearner, *, fall_back_to_rules: bool = False) -> None:
         self.learner = learner
         self.kind = learner.kind
         self.fall_back_to_rules = fall_back_to_rules
 
-    async def load(self, session: AsyncSession, run: RunRow) -> Input:
+    async def load(self, session: AsyncSession, run: RunRow) -> TraceInput:
         return await self.learner.load(session, run)
 
-    async def compute(
-        self, runtime: Runtime, run: RunRow, input: Input
-    ) -> PreparedLessons[Input, Learned]:
+    async def compute(self, runtime: Runtime, run: RunRow, input: TraceInput) -> PreparedLessons:
         model = self._open_model(runtime, input)
         facts = await analyze(input.context, input.trace_context.evidence)
         try:
@@ -238,7 +144,7 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         runtime: Runtime,
         session: AsyncSession,
         run: RunRow,
-        output: PreparedLessons[Input, Learned],
+        output: PreparedLessons,
     ) -> LearningResult:
         recorded = await save_verdicts(session, output.input.trace, output.recordable)
         is_first = self.learner.verdict_trace_id(output.input) == output.input.trace.id
@@ -268,13 +174,13 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         await quarantine_suspects(runtime, run.tenant_id, run.id, result.suspected_playbooks)
 
     async def _generate(
-        self, input: Input, facts: Sequence[Fact], model: ModelSession | None
-    ) -> Learned:
+        self, input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
+    ) -> Lessons:
         engine = "rules" if model is None else "llm"
         generating = self.learner.generate(input, facts, model)
         return await log_generation(self.kind, input.context, engine, generating)
 
-    def _open_model(self, runtime: Runtime, input: Input) -> ModelSession | None:
+    def _open_model(self, runtime: Runtime, input: TraceInput) -> ModelSession | None:
         """The model with the prompts of the trace's playbook; None if the rules work alone."""
         return open_model_session(
             runtime,
@@ -286,16 +192,16 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
             fallback_to_rules=self.fall_back_to_rules,
         )
 
-    def _judge(self, input: Input, facts: Sequence[Fact], lessons: Learned) -> list[NewVerdict]:
+    def _judge(
+        self, input: TraceInput, facts: Sequence[Fact], lessons: Lessons
+    ) -> list[NewVerdict]:
         bullets = input.used_bullets if lessons.tagged_bullets is None else lessons.tagged_bullets
         by_model = verdicts_by_model(input, lessons.tags, bullets)
         verdicts = [*verdicts_by_rules(input, facts), *by_model]
         trace_id = self.learner.verdict_trace_id(input)
         return [replace(verdict, trace_id=trace_id) for verdict in verdicts]
 
-    def _replacing_step(
-        self, output: PreparedLessons[Input, Learned], saved: SavedLessons
-    ) -> NextStep | None:
+    def _replacing_step(self, output: PreparedLessons, saved: SavedLessons) -> NextStep | None:
         """A second run of this kind, if the rules replaced a failing model; not after a budget."""
         lessons = output.lessons
         if lessons.engine != "rules" or isinstance(lessons.failure, LLMOverBudget | None):
@@ -304,9 +210,7 @@ class LearningStep(Step[Input, PreparedLessons[Input, Learned], LearningResult])
         return None if degraded is None else NextStep(self.kind, degraded.to_input())
 
 
-def _lessons_for_playbook(
-    output: PreparedLessons[Input, Learned], saved: SavedLessons
-) -> list[NewLesson]:
+def _lessons_for_playbook(output: PreparedLessons, saved: SavedLessons) -> list[NewLesson]:
     """The lessons of the trace for the inbox of its playbook; the first carries the hints. Empty
     without a playbook or without anything to change.
     """
@@ -333,7 +237,7 @@ def _lessons_for_playbook(
 async def _add_to_inbox(
     session: AsyncSession,
     run: RunRow,
-    output: PreparedLessons[Input, Learned],
+    output: PreparedLessons,
     lessons: Sequence[NewLesson],
 ) -> tuple[UUID | None, QueuedRun | None]:
     """The curation that takes the lessons, and that curation again if it needs a ticket."""
@@ -345,7 +249,7 @@ async def _add_to_inbox(
 
 
 async def _save_memories(
-    session: AsyncSession, output: PreparedLessons[Input, Learned], *, count_observations: bool
+    session: AsyncSession, output: PreparedLessons, *, count_observations: bool
 ) -> SavedLessons:
     """Save lessons and episode, and link them: lessons to their episode, the strategy to its
     reflection, the reflection to related memories.
@@ -384,9 +288,7 @@ async def _save_memories(
     return by_draft(saved)
 
 
-def _links(
-    output: PreparedLessons[Input, Learned], saved: SavedLessons, episode_id: UUID
-) -> Iterator[NewLink]:
+def _links(output: PreparedLessons, saved: SavedLessons, episode_id: UUID) -> Iterator[NewLink]:
     lessons = output.lessons
     yield NewLink(episode_id, "derived_from", "trace", output.input.trace.id)
     for lesson in saved.of([*lessons.memories, *lessons.task_memories]):

@@ -4,15 +4,19 @@ at the task, and an episode.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
 
 import structlog
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from memory_api.llm.errors import LLMError
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
 from memory_api.reflection.batches.prompt import (
     BATCH_PROMPT,
     BUILTIN_BATCH,
@@ -20,6 +24,7 @@ from memory_api.reflection.batches.prompt import (
     RUN_PROMPT,
 )
 from memory_api.reflection.batches.share import find_shared_reflection
+from memory_api.reflection.bullet_usage import UsedBullet
 from memory_api.reflection.context import (
     ReflectionInput,
     load_reflection_input,
@@ -28,12 +33,13 @@ from memory_api.reflection.context import (
 from memory_api.reflection.episode import episode_draft
 from memory_api.reflection.generate import GeneratedReflection, generate_reflection
 from memory_api.reflection.lesson_storage import (
+    SavedLesson,
     degraded_run_of,
     reflection_drafts,
 )
-from memory_api.reflection.model_output import SharedReflection
-from memory_api.reflection.pipeline import Learner, Lessons, SavedLessons
+from memory_api.reflection.model_output import ModelVerdict, SharedReflection
 from memory_api.reflection.prompt import BUILTIN_DATA, BUILTIN_PROMPT, DATA_PROMPT
+from memory_api.reflection.related_lessons import find_related_lessons
 from memory_api.reflection.schemas import (
     GenerateReflectionResponse,
     ReflectionResult,
@@ -53,17 +59,51 @@ RESPONSE_FIELDS = set(ReflectionResult.model_fields) & set(GenerateReflectionRes
 
 
 @dataclass(frozen=True)
-class TraceLessons(Lessons):
-    """`result` is None if there was nothing to learn. `reused_rules` are copied from the playbook:
-    that is a use of it, no new lesson.
+class Lessons:
+    """What one trace taught. Nothing is stored yet. `result` is None if there was nothing to learn.
+    `reused_rules` are copied from the playbook: that is a use of it, no new lesson.
     """
 
+    memories: Sequence[MemoryDraft] = ()
+    """A reflection with its strategy, or insights."""
+    task_memories: Sequence[MemoryDraft] = ()
+    """Strategies from comparing the attempts at the task."""
+    episode: MemoryDraft | None = None
+    playbook_lessons: Collection[UUID] = ()
+    """IDs of the drafts that go to the playbook."""
+    confirmed_lessons: Collection[UUID] = ()
+    """IDs of stored lessons that this trace confirms. Each gets one more observation."""
+    tags: Sequence[ModelVerdict] = ()
+    """The model's verdicts, validated against the bullets that it was shown."""
+    tagged_bullets: Sequence[UsedBullet] | None = None
+    """The bullets that `tags` may be about; None stands for all used bullets."""
+    engine: str = "rules"
+    failure: LLMError | None = None
+    """Why the rules stood in for the model, or why a part of the model's work is missing."""
+    prompt_hash: str | None = None
+    usage: dict[str, Any] | None = None
     result: ReflectionResult | None = None
     reused_rules: Sequence[str] = ()
 
     @property
     def strategies(self) -> list[MemoryDraft]:
         return [*self.memories[1:], *self.task_memories]
+
+
+@dataclass(frozen=True)
+class SavedLessons:
+    """What was stored of `Lessons`."""
+
+    lessons: Mapping[UUID, SavedLesson]
+    """By draft ID. A draft that was not stored is missing."""
+    verdicts: Sequence[NewVerdict] = ()
+    recorded: Sequence[RecordedVerdict] = ()
+    """The verdicts that were recorded; none if the request asked for none."""
+    next_run_id: UUID | None = None
+
+    def of(self, drafts: Sequence[MemoryDraft]) -> list[SavedLesson]:
+        """The stored ones of these drafts, in their order."""
+        return [self.lessons[draft.id] for draft in drafts if draft.id in self.lessons]
 
 
 @dataclass(frozen=True)
@@ -76,12 +116,15 @@ class TraceInput(ReflectionInput):
 BUILTIN_PROMPTS = {DATA_PROMPT: BUILTIN_DATA, BATCH_PROMPT: BUILTIN_BATCH, RUN_PROMPT: BUILTIN_RUN}
 
 
-class TraceLearner(Learner[TraceInput, TraceLessons]):
-    """Learns from a trace: one model call, which short runs share."""
+class TraceLearner:
+    """How to learn from a trace: with one model call, which short runs share. `kind` is the kind of
+    run.
+    """
 
-    kind = REFLECT
+    kind: str = REFLECT
 
     def builtin_prompt(self, name: str) -> str:
+        """The prompt that is used if the prompt file of this name is missing."""
         return BUILTIN_PROMPTS.get(name, BUILTIN_PROMPT)
 
     async def load(self, session: AsyncSession, run: RunRow) -> TraceInput:
@@ -100,14 +143,21 @@ class TraceLearner(Learner[TraceInput, TraceLessons]):
     async def prepare(
         self, runtime: Runtime, input: TraceInput, facts: Sequence[Fact], model: ModelSession
     ) -> TraceInput:
+        """What else a model needs: what it answered about this run among several, or lessons of
+        similar tasks.
+        """
         shared = await find_shared_reflection(runtime, input, facts, model)
         if shared is not None:
             return replace(input, shared=shared)
-        return await super().prepare(runtime, input, facts, model)
+        related = await find_related_lessons(runtime, input.trace_context)
+        return replace(input, related_lessons=related)
 
     async def generate(
         self, input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
-    ) -> TraceLessons:
+    ) -> Lessons:
+        """Lessons of a model, or of the rules without one. Raises the model's `LLMError`, unless
+        the session says that the rules stand in.
+        """
         generated = await generate_reflection(
             input.context, input.evidence, model, facts=facts, shared=input.shared
         )
@@ -129,7 +179,7 @@ class TraceLearner(Learner[TraceInput, TraceLessons]):
         task_memories = [self.to_lesson(input, each, reflection.result) for each in task_memories]
         strategies = [*memories[1:], *task_memories]
         rules = generated.result.rules if generated.result else []
-        return TraceLessons(
+        return Lessons(
             memories,
             task_memories,
             episode_draft(input.trace_context, facts, input.run.input.get(IMPORTANCE)),
@@ -150,7 +200,18 @@ class TraceLearner(Learner[TraceInput, TraceLessons]):
         """A strategy in the form that this kind of run stores."""
         return draft
 
-    def response(self, input: TraceInput, lessons: TraceLessons, saved: SavedLessons) -> BaseModel:
+    def records_verdicts(self, input: TraceInput) -> bool:
+        """Whether the playbook changes: its verdicts are recorded, its curator gets the lessons."""
+        return True
+
+    def verdict_trace_id(self, input: TraceInput) -> UUID:
+        """The trace that the verdicts are counted for. Another trace than that of the input was
+        counted already, so its lessons are no further observation.
+        """
+        return input.trace.id
+
+    def response(self, input: TraceInput, lessons: Lessons, saved: SavedLessons) -> BaseModel:
+        """The answer to the client, which is also the result of the run."""
         own = saved.of(lessons.memories)
         strategies = saved.of(lessons.strategies)
         response = GenerateReflectionResponse(

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from memory_api.llm.tables import LLMReplyRow
 from memory_api.memories.tables import MemoryRow
 from memory_api.reflection.pipeline import LearningStep
-from memory_api.reflection.step import TraceInput, TraceLearner, TraceLessons
+from memory_api.reflection.step import TraceLearner
 from memory_api.run_queue.port import Ticket
 from memory_api.runs.tables import RunRow
 from memory_api.worker import RUN_STEPS, process_ticket
@@ -225,10 +225,10 @@ async def test_others_wait_while_the_model_is_away(service: Service) -> None:
     assert [is_batch(call) for call in service.stub.calls] == [True, True]
 
 
-class FailingStep(LearningStep[TraceInput, TraceLessons]):
+class FailingStep(LearningStep):
     """Fails when the model has answered, before anything is saved."""
 
-    async def save(self, session: Any, run: Any, output: Any) -> Any:
+    async def save(self, runtime: Any, session: Any, run: Any, output: Any) -> Any:
         raise RuntimeError("the worker is gone")
 
 

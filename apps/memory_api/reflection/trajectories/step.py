@@ -8,9 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.memories.schemas import MemoryKind
-from memory_api.reflection.pipeline import SavedLessons
 from memory_api.reflection.schemas import ModelFailure, ReflectionResult
-from memory_api.reflection.step import TraceInput, TraceLearner, TraceLessons
+from memory_api.reflection.step import Lessons, SavedLessons, TraceInput, TraceLearner
 from memory_api.reflection.trajectories.conversion import to_insight
 from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
@@ -40,7 +39,7 @@ class TrajectoryLearner(TraceLearner):
         return replace(draft, kind=MemoryKind.INSIGHT, metadata=draft.metadata | fields)
 
     def response(
-        self, input: TraceInput, lessons: TraceLessons, saved: SavedLessons
+        self, input: TraceInput, lessons: Lessons, saved: SavedLessons
     ) -> ReflectOnTrajectoryResponse:
         ids = {
             draft.content: saved.lessons[draft.id].memory_id

@@ -18,9 +18,8 @@ from memory_api.playbooks.bullet_rows import sections_of, to_bullet
 from memory_api.playbooks.citations import extract_cited_ids
 from memory_api.playbooks.queries import get_playbook, list_all_bullets
 from memory_api.reflection.bullet_usage import MIN_OVERLAP, UsedBullet, lexical_overlap
-from memory_api.reflection.pipeline import SavedLessons
 from memory_api.reflection.schemas import ReflectionResult
-from memory_api.reflection.step import TraceInput, TraceLearner, TraceLessons
+from memory_api.reflection.step import Lessons, SavedLessons, TraceInput, TraceLearner
 from memory_api.reflection.transcripts.schemas import (
     ReflectOnTranscriptResponse,
     TranscriptInsight,
@@ -77,7 +76,7 @@ class TranscriptLearner(TraceLearner):
 
     async def generate(
         self, input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
-    ) -> TraceLessons:
+    ) -> Lessons:
         """Without any citation, the bullets that overlap with the agent's own words count as used,
         for a model.
         """
@@ -95,7 +94,7 @@ class TranscriptLearner(TraceLearner):
         return replace(draft, kind=MemoryKind.INSIGHT)
 
     def response(
-        self, input: TraceInput, lessons: TraceLessons, saved: SavedLessons
+        self, input: TraceInput, lessons: Lessons, saved: SavedLessons
     ) -> ReflectOnTranscriptResponse:
         """Without a model, the tags are the verdicts of tests and rules."""
         assert isinstance(input, TranscriptInput)
