@@ -114,7 +114,10 @@ def _corrected_call(run: _Run, fact: StatedFact) -> Iterator[bool]:
     yield worked.get("tool_name") == failed.get("tool_name")
     if run.response(fact.event_ids[0]):
         yield not _has_envelope(run.response(fact.event_ids[0]))
-    yield bool(fact.values["changes"]) == (_values(worked) != _values(failed))
+    if fact.values["changes"]:
+        yield _values(worked) != _values(failed)
+    else:
+        yield _folded_values(worked) == _folded_values(failed)
 
 
 def _retried_call(run: _Run, fact: StatedFact) -> Iterator[bool]:
@@ -132,6 +135,11 @@ def _values(event: Raw) -> str:
         return json.dumps(json.loads(content), sort_keys=True)
     except ValueError:
         return content.strip()
+
+
+def _folded_values(event: Raw) -> list[str]:
+    """The values without spaces, letter case and the order of lists."""
+    return sorted(re.sub(r'\\[nt]|[\[\],"]', " ", _values(event)).casefold().split())
 
 
 def _repeated_call(run: _Run, fact: StatedFact) -> Iterator[bool]:
