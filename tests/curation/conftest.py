@@ -25,7 +25,7 @@ from memory_api.memories.schemas import MemoryKind
 from memory_api.memories.tables import MemoryLinkRow, MemoryRow
 from memory_api.playbooks.bullet_rows import to_bullet
 from memory_api.playbooks.editing.edits import apply_deltas_to_playbook, update_settings
-from memory_api.playbooks.inbox.inbox import NewLesson, add_lessons
+from memory_api.playbooks.inbox.inbox import add_lessons
 from memory_api.playbooks.models import Bullet, DeltaContextItem
 from memory_api.playbooks.queries import (
     ensure_playbook,
@@ -172,7 +172,7 @@ class Book:
             run.state = "done"
             interval = self.runtime.curation_interval
             curation, queued = await add_lessons(
-                session, playbook, [NewLesson(row.id) for row in rows], run, interval=interval
+                session, playbook, [row.id for row in rows], run, interval=interval
             )
             if queued is not None:
                 await enqueue_shared_run(self.runtime.queue, session, queued)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.queries import get_memory
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.editing.edits import delete_bullet, delete_playbook
-from memory_api.playbooks.models import DeltaContextItem, RevisionHint
+from memory_api.playbooks.models import DeltaContextItem
 from memory_api.playbooks.proposals.review import accept_proposal, reject_proposal
 from memory_api.playbooks.ref import ChangeAuthor
 from memory_api.playbooks.tables import InboxLessonRow
@@ -105,8 +104,7 @@ async def test_pinned_bullet_is_never_changed(book: Book) -> None:
     await book.set(key, pinned=True, playbook_version=2)
     before = await book.bullets()
     same = "split a large export into months, and join the files"
-    hint = RevisionHint(key=key, action="revise", when_to_use="When an export is large")
-    done = await book.learn(lesson(same, hints=[hint]))
+    done = await book.learn(lesson(same))
     assert (await book.bullets()) == before
     assert [kept.key for kept in done.known_lessons] == [key]
 
@@ -121,16 +119,6 @@ async def test_quotation_of_another_waiting_lesson_does_not_hold_a_confirmed_one
     statuses = {b.content: b.status for b in (await book.bullets()).values()}
     assert statuses == {confirmed.text: "active", waiting.text: "quarantined"}
     assert len(done.results) == 2
-
-
-async def test_revision_hint_narrows_condition_of_bullet(book: Book) -> None:
-    (key,) = await book.add(CHECK)
-    hint = RevisionHint(
-        key=key, action="revise", when_to_use="Before a refund of a card", reason="why"
-    )
-    await book.learn(lesson(NEVER, hints=[hint]))
-    bullet = (await book.bullets())[key]
-    assert (bullet.when_to_use, bullet.content) == ("Before a refund of a card", CHECK)
 
 
 async def test_all_lessons_of_batch_are_added(book: Book) -> None:
@@ -277,12 +265,7 @@ async def test_only_strategies_and_insights_are_lessons(book: Book) -> None:
     async with book.runtime.sessions.for_tenant(book.tenant_id) as session:
         ids = [row.id for row in await insert_memories(session, items)]
         rows = [await get_memory(session, one) for one in ids]
-    (key,) = await book.add("Ask for the order number first.")
-    hint = RevisionHint(key, "revise", "it failed without", "Before a refund")
-    waiting = [
-        InboxLessonRow(hints=[asdict(hint)], memory_id=rows[1].id),
-        *(InboxLessonRow(hints=[], memory_id=row.id) for row in (rows[2], rows[0])),
-    ]
+    waiting = [InboxLessonRow(memory_id=row.id) for row in (rows[1], rows[2], rows[0])]
     by_id = {row.id: row for row in rows if row}
     found = [lesson_from_inbox(row, by_id[row.memory_id]) for row in waiting]
     assert found.pop() is None, "a reflection is no lesson"
@@ -292,10 +275,7 @@ async def test_only_strategies_and_insights_are_lessons(book: Book) -> None:
     ]
     assert (found[0].tags, found[0].importance, found[1].confidence) == (["upload"], 0.9, 0.2)
     done = await book.learn(*found)
-    assert (await book.bullets())[key].when_to_use == "Before a refund"
     added = {r.key for r in done.results if r.action == "added"}
     sources = {source for source, _ in await book.links("derived_from")}
     assert {(await book.memory(k or "")).id for k in added} <= sources
-    only = lesson_from_inbox(waiting[0], None)
-    assert only is not None
-    assert not (await book.learn(only)).changed
+    assert lesson_from_inbox(waiting[0], None) is None, "its memory was deleted"

@@ -26,7 +26,7 @@ from memory_api.curation.rules import choose_section, decide_by_rules
 from memory_api.curation.schemas import CurationPlan, Lesson, ProposedChange
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.playbooks.deltas import apply_deltas
-from memory_api.playbooks.models import Bullet, DeltaContextItem, RevisionHint
+from memory_api.playbooks.models import Bullet, DeltaContextItem
 from memory_api.playbooks.sections import SectionDefinition
 from memory_api.playbooks.state import PlaybookState
 from tests.support.cases import each_case
@@ -104,9 +104,6 @@ LESSONS = st.lists(
         Lesson,
         text=TEXT,
         importance=st.floats(0, 1),
-        hints=st.lists(
-            st.builds(RevisionHint, key=KEY, action=st.just("revise"), when_to_use=TEXT), max_size=1
-        ),
     ),
     min_size=1,
     max_size=14,

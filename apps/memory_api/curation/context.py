@@ -161,9 +161,7 @@ async def load_context(
         evidence = [] if queries is None else await load_evidence(session, lessons)
         return CurationContext(near=[()] * len(lessons), evidence=evidence)
     prints = [fingerprint(lesson.text) for lesson in lessons]
-    aliases = playbook.aliases
-    keys = {aliases.get(hint.key, hint.key) for lesson in lessons for hint in lesson.hints}
-    rows = await find_bullets(session, playbook.scope_id, keys, fingerprints=sorted(set(prints)))
+    rows = await find_bullets(session, playbook.scope_id, [], fingerprints=sorted(set(prints)))
     existing = {key: row for key, row in rows.items() if row.status != MemoryStatus.DELETED}
     key_by_print = {row.fingerprint: key for key, row in existing.items()}
     context = CurationContext(

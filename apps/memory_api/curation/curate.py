@@ -111,7 +111,7 @@ async def propose_changes(
         return _to_plan(lessons, context, by_rules).model_copy(update=update)
     by_model = validate_operations(answer, messages.bullet_keys, groups, lessons, context)
     decisions = RuleDecisions(
-        [*by_model.changes, *by_rules.about_hints],
+        by_model.changes,
         [*by_rules.known_lessons, *by_model.known_lessons],
         [*by_rules.rejected_lessons, *by_model.rejected_lessons],
     )

@@ -238,9 +238,4 @@ def _format_lesson(number: int, equal: Sequence[Lesson], evidence: LessonEvidenc
         lines.append(f"  tools: {list_tools(evidence.tools)}")
     if evidence.task:
         lines.append(f"  task: {excerpt(evidence.task, MAX_TASK_CHARACTERS)}")
-    lines += [
-        f"  of [{hint.key}] the run says: {hint.action}. {hint.reason}"
-        for one in equal
-        for hint in one.hints
-    ]
     return "\n".join(lines)

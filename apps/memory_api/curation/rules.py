@@ -1,7 +1,7 @@
 """The curator without a model.
 
 A lesson with the words of a bullet counts as another observation of it. Any other lesson becomes a
-new bullet. A hint narrows when a bullet applies.
+new bullet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from memory_api.curation.schemas import (
 )
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryKind
-from memory_api.playbooks.models import RevisionHint
 from memory_api.playbooks.sections import SectionDefinition, find_section, with_fallback
 
 OPEN_PROPOSAL_REASON = "A proposal with this lesson is waiting for review."
@@ -48,11 +47,7 @@ class RuleDecisions:
     @property
     def open(self) -> list[int]:
         """The lessons that would become bullets."""
-        return sorted({n for c in self.changes if c.delta.type == "ADD" for n in c.lessons})
-
-    @property
-    def about_hints(self) -> list[ProposedChange]:
-        return [change for change in self.changes if change.delta.type == "UPDATE"]
+        return sorted({n for change in self.changes for n in change.lessons})
 
 
 def decide_by_rules(lessons: Sequence[Lesson], context: CurationContext) -> RuleDecisions:
@@ -62,12 +57,6 @@ def decide_by_rules(lessons: Sequence[Lesson], context: CurationContext) -> Rule
     added: dict[bytes, ProposedChange] = {}
     for index in order:
         _decide_lesson(decisions, added, index, lessons[index], context)
-    hinted_keys: set[str] = set()
-    for index in order:
-        for hint in lessons[index].hints:
-            if hint.key not in hinted_keys and (change := _narrow_by_hint(index, hint, context)):
-                hinted_keys.add(hint.key)
-                decisions.changes.append(change)
     return decisions
 
 
@@ -112,19 +101,3 @@ def _decide_lesson(
         )
         added[fingerprint(text)] = ProposedChange(delta=delta, lessons=[index])
         decisions.changes.append(added[fingerprint(text)])
-
-
-def _narrow_by_hint(
-    index: int, hint: RevisionHint, context: CurationContext
-) -> ProposedChange | None:
-    """Narrows when a bullet applies, after a failed run that used it."""
-    key = context.state.resolve(hint.key)
-    if hint.action != "revise" or not hint.when_to_use or key is None:
-        return None
-    change = new_delta(
-        "UPDATE",
-        bullet_id=key,
-        when_to_use=hint.when_to_use,
-        reasoning=hint.reason or "A failed run used this bullet.",
-    )
-    return ProposedChange(delta=change, lessons=[index])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 
 from memory_api.core.schemas import (
     Page,
@@ -20,7 +20,7 @@ from memory_api.core.schemas import (
 from memory_api.llm.errors import LLMError
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
-from memory_api.playbooks.models import DeltaContextItem, DeltaResult, DeltaType, RevisionHint
+from memory_api.playbooks.models import DeltaContextItem, DeltaResult, DeltaType
 from memory_api.playbooks.tables import InboxLessonRow, PlaybookRow
 from memory_api.text.quotations import QUOTATIONS
 
@@ -39,7 +39,6 @@ class Lesson(ResponseModel):
     memory_id: UUID | None = None
     kind: str = "strategy"
     trace_id: UUID | None = None
-    hints: list[RevisionHint] = Field(default_factory=list[RevisionHint])
     importance: UnitFloat = 0.5
     confidence: UnitFloat = 0.5
     language: str = "en"
@@ -309,7 +308,6 @@ def _content(result: DeltaResult) -> str:
 
 LESSON_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
 """The kinds of memories that can become bullets; a reflection only reports."""
-_HINTS = TypeAdapter(list[RevisionHint])
 _NESTED_PARENTHESES = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"
 _RUN_EXAMPLE = re.compile(
     rf"(?<!\s)\s*\(in this run: {_NESTED_PARENTHESES}\)|（この実行では[^（）]*）"
@@ -318,14 +316,10 @@ _PLAIN_TAGS = frozenset(("strategy", "insight"))
 
 
 def lesson_from_inbox(row: InboxLessonRow, memory: MemoryRow | None) -> Lesson | None:
-    """The lesson of an inbox row. Without a strategy or insight, a lesson without text for the
-    hints; None if there are no hints either, because the memory was deleted.
-    """
-    hints = _HINTS.validate_python(row.hints)
+    """The lesson of an inbox row; None if its memory was deleted, or is no lesson."""
     if memory is None or memory.kind not in LESSON_KINDS or memory.status == MemoryStatus.DELETED:
-        return Lesson(text="", trace_id=row.trace_id, hints=hints) if hints else None
-    lesson = _lesson(memory)
-    return lesson.model_copy(update={"hints": hints, "trace_id": row.trace_id or memory.trace_id})
+        return None
+    return _lesson(memory).model_copy(update={"trace_id": row.trace_id or memory.trace_id})
 
 
 def is_newer_than_deletion(row: InboxLessonRow, playbook: PlaybookRow) -> bool:

@@ -89,12 +89,12 @@ class CurateStep(Step[LessonBatch, CuratedBatch, StepResult]):
         playbook = await get_playbook(session, _playbook_of(run))
         assert playbook is not None, "its inbox had lessons"
         rows = await start_curation(session, playbook.scope_id, run)
-        memories = await load_memories(session, [row.memory_id for row in rows if row.memory_id])
+        memories = await load_memories(session, [row.memory_id for row in rows])
         found = {
             row: lesson
             for row in rows
             if is_newer_than_deletion(row, playbook)
-            and (lesson := lesson_from_inbox(row, memories.get(row.memory_id or row.id)))
+            and (lesson := lesson_from_inbox(row, memories.get(row.memory_id)))
         }
         ordered = sorted(found, key=_is_exhausted)  # stable: exhausted ones last
         return LessonBatch(

@@ -1,4 +1,4 @@
-"""Data models of playbooks: bullets, deltas, search queries, revision hints (S2 "Data Models").
+"""Data models of playbooks: bullets, deltas, search queries (S2 "Data Models").
 
 This file imports nothing else from the service, so the pure modules built on it can be used alone.
 """
@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, cast
-from uuid import UUID
 
 from pydantic import (
     AfterValidator,
@@ -305,23 +303,3 @@ class SearchResult(BaseModel):
 
 MAX_TEXT = 100_000
 MAX_TAG = 64
-
-
-@dataclass(frozen=True)
-class RevisionHint:
-    """A proposal to narrow when a bullet applies, after a failure. `revise`: `when_to_use` is the
-    proposed condition. `weaken`: the text does not change.
-    """
-
-    key: str
-    action: Literal["revise", "weaken"]
-    reason: str = ""
-    when_to_use: str | None = None
-    trace_id: UUID | None = None
-
-    def to_delta(self) -> DeltaContextItem | None:
-        """The UPDATE delta, or None for `weaken`."""
-        if self.when_to_use is None:
-            return None
-        fields = {"when_to_use": self.when_to_use, "reasoning": self.reason}
-        return DeltaContextItem.model_validate({"type": "UPDATE", "bullet_id": self.key, **fields})

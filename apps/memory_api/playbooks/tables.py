@@ -255,9 +255,7 @@ class ProposalRow(Base):
 
 
 class InboxLessonRow(Base):
-    """A lesson that waits for a curation of its playbook, or only the revision hints of a trace.
-    The curation that decides on it deletes the row.
-    """
+    """A lesson that waits for a curation of its playbook, which deletes the row."""
 
     __tablename__ = "inbox_lessons"
     __table_args__ = (
@@ -268,13 +266,11 @@ class InboxLessonRow(Base):
     scope_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     id: Mapped[Id]
     """In the order of arrival."""
-    memory_id: Mapped[UUID | None]
+    memory_id: Mapped[UUID]
     """The strategy or insight."""
     trace_id: Mapped[UUID | None]
     chain_id: Mapped[UUID]
     """The first run of the chain that taught the lesson."""
-    hints: Mapped[list[dict[str, Any]]] = mapped_column(JSONB, server_default=text("'[]'"))
-    """`RevisionHint` objects."""
     curation_run_id: Mapped[UUID | None]
     """The curation that took the lesson last."""
     curation_count: Mapped[int] = mapped_column(server_default="0")

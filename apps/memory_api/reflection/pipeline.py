@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID
 
-from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.llm.errors import LLMOverBudget
@@ -23,8 +22,7 @@ from memory_api.memories.index.writer import ensure_scopes_and_labels, insert_me
 from memory_api.memories.queries import NewLink, add_links, confirm_memories
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.editing.transaction import create_missing_playbook
-from memory_api.playbooks.inbox.inbox import NewLesson, add_lessons
-from memory_api.playbooks.models import RevisionHint
+from memory_api.playbooks.inbox.inbox import add_lessons
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.verdicts.record import NewVerdict
@@ -37,7 +35,6 @@ from memory_api.reflection.credit.assign import (
     verdicts_by_model,
     verdicts_by_rules,
 )
-from memory_api.reflection.credit.revision_hints import revision_hints
 from memory_api.reflection.episode import find_episode
 from memory_api.reflection.generation_log import log_generation, report_stored
 from memory_api.reflection.lesson_storage import (
@@ -56,15 +53,12 @@ from memory_api.runtime import Runtime, open_model_session
 from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.event_cache import EVENT_CACHE
 
-_HINTS = TypeAdapter(list[RevisionHint])
-
 
 @dataclass(frozen=True)
 class PreparedLessons:
     """Everything that `LearningStep.save` writes, embedded."""
 
     input: TraceInput
-    facts: Sequence[Fact]
     lessons: Lessons
     verdicts: Sequence[NewVerdict]
     recordable: PreparedVerdicts
@@ -129,7 +123,6 @@ class LearningStep(Step[TraceInput, PreparedLessons, LearningResult]):
         task_end = count + len(lessons.task_memories)
         return PreparedLessons(
             input,
-            facts,
             lessons,
             verdicts,
             recordable,
@@ -210,35 +203,23 @@ class LearningStep(Step[TraceInput, PreparedLessons, LearningResult]):
         return None if degraded is None else NextStep(self.kind, degraded.to_input())
 
 
-def _lessons_for_playbook(output: PreparedLessons, saved: SavedLessons) -> list[NewLesson]:
-    """The lessons of the trace for the inbox of its playbook; the first carries the hints. Empty
-    without a playbook or without anything to change.
-    """
+def _lessons_for_playbook(output: PreparedLessons, saved: SavedLessons) -> list[UUID]:
+    """The lessons of the trace for the inbox of its playbook; none without a playbook."""
     input, lessons = output.input, output.lessons
-    hints = revision_hints(
-        input.used_bullets,
-        output.verdicts,
-        output.facts,
-        input.context,
-        trace_id=input.trace.id,
-    )
-    revisions = [hint for hint in hints if hint.action == "revise"]
+    if input.learning_playbook is None:
+        return []
     drafts = [*lessons.memories, *lessons.task_memories]
     for_playbook = [draft for draft in drafts if draft.id in lessons.playbook_lessons]
-    memory_ids = dict.fromkeys(item.memory_id for item in saved.of(for_playbook))
-    memory_ids |= dict.fromkeys(lessons.confirmed_lessons)  # another playbook may not have them
-    if input.learning_playbook is None or not (memory_ids or revisions):
-        return []
-    new_lessons = [NewLesson(memory_id) for memory_id in memory_ids] or [NewLesson()]
-    new_lessons[0] = replace(new_lessons[0], hints=_HINTS.dump_python(revisions, mode="json"))
-    return new_lessons
+    memory_ids = [item.memory_id for item in saved.of(for_playbook)]
+    # Another playbook may not have the confirmed ones.
+    return [*dict.fromkeys([*memory_ids, *lessons.confirmed_lessons])]
 
 
 async def _add_to_inbox(
     session: AsyncSession,
     run: RunRow,
     output: PreparedLessons,
-    lessons: Sequence[NewLesson],
+    lessons: Sequence[UUID],
 ) -> tuple[UUID | None, QueuedRun | None]:
     """The curation that takes the lessons, and that curation again if it needs a ticket."""
     ref = output.input.learning_playbook

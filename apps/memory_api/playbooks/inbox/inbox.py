@@ -9,9 +9,8 @@ decides on it, so a worker that dies, or a dead run, leaves it there for the nex
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -46,26 +45,17 @@ class CurationBusy(RunBusy):
     """Another run curates this playbook."""
 
 
-@dataclass(frozen=True)
-class NewLesson:
-    """A lesson for the inbox: the strategy or insight, and revision hints of its trace. Without a
-    memory, only the hints.
-    """
-
-    memory_id: UUID | None = None
-    hints: Sequence[Mapping[str, Any]] = field(default=())
-
-
 async def add_lessons(
     session: AsyncSession,
     playbook: PlaybookRow,
-    lessons: Sequence[NewLesson],
+    lessons: Sequence[UUID],
     run: RunRow,
     *,
     interval: timedelta = timedelta(),
 ) -> tuple[UUID, QueuedRun | None]:
-    """Put lessons of `run` into the inbox. Returns the curation that will take them, and that
-    curation again if it needs a ticket. Call it last in the transaction.
+    """Put lessons of `run` into the inbox, given by the IDs of their memories. Returns the curation
+    that will take them, and that curation again if it needs a ticket. Call it last in the
+    transaction.
 
     `interval` is how long the lessons wait for those of other traces of the playbook that are being
     reflected on: a lone lesson is curated at once, and a burst shares model calls.
@@ -77,12 +67,11 @@ async def add_lessons(
             tenant_id=current_tenant_id(session),
             scope_id=playbook.scope_id,
             id=lesson_id,
-            memory_id=lesson.memory_id,
+            memory_id=memory_id,
             trace_id=run.trace_id,
             chain_id=chain_id,
-            hints=[dict(hint) for hint in lesson.hints],
         )
-        for lesson_id, lesson in zip(ids, lessons, strict=True)
+        for lesson_id, memory_id in zip(ids, lessons, strict=True)
     )
     curation = await lock_curation(session, playbook.scope_id)
     starter = _Starter(chain_id, run.trace_id, run.max_attempts, run.id)

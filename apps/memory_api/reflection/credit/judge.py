@@ -76,10 +76,6 @@ def verdict_reason(why: str, tool: str, judge: str, language: str) -> str:
 FAILURE_OUTCOMES = frozenset({OutcomeType.FAILURE, OutcomeType.ERROR, OutcomeType.TIMEOUT})
 ACKNOWLEDGED_USES = frozenset({"named", "cited"})
 """Uses that the trace states. A bullet that was only in the prompt may have been ignored."""
-ADVICE_IGNORED = "broken"
-"""In a verdict's evidence: the run did not follow the advice."""
-KEPT_FROM = "kept_from"
-"""In a verdict's evidence: the run followed the advice not to call a tool that was needed."""
 
 
 class TaggedBullet(Protocol):
@@ -310,8 +306,8 @@ def _weigh(advice: BulletAdvice, tools: ToolVerdicts) -> tuple[VerdictTag, str, 
     cases: tuple[tuple[VerdictTag, str, frozenset[str]], ...] = (
         ("helpful", "followed_right", advice.calls & tools.right),
         ("harmful", "followed_wrong", advice.calls & tools.wrong),
-        ("harmful", KEPT_FROM, advice.avoids & tools.missing),
-        ("neutral", ADVICE_IGNORED, (advice.calls & tools.missing) | (advice.avoids & tools.wrong)),
+        ("harmful", "kept_from", advice.avoids & tools.missing),
+        ("neutral", "broken", (advice.calls & tools.missing) | (advice.avoids & tools.wrong)),
     )
     matching = [case for case in cases if case[2]]
     if len({tag for tag, _, _ in matching}) != 1:
