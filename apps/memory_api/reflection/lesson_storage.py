@@ -28,6 +28,7 @@ from memory_api.memories.index.drafts import (
 )
 from memory_api.memories.index.scopes import (
     ScopeAddress,
+    acquire_tenant_locks,
     find_scopes,
     kind_scope,
 )
@@ -41,10 +42,9 @@ from memory_api.memories.queries import (
     lock_memories,
 )
 from memory_api.memories.schemas import MemoryKind
-from memory_api.memories.search.query import EmbeddedQuery, SearchFilters, SearchHit
+from memory_api.memories.search.query import SearchFilters, SearchHit
 from memory_api.memories.search.search import embed_query, search_in_session
 from memory_api.memories.tables import MemoryRow
-from memory_api.reflection.lesson_locks import MIN_TERM_OVERLAP, lock_lessons, term_overlap
 from memory_api.reflection.model_output import REMEDIES
 from memory_api.reflection.outside_text import (
     OutsideTexts,
@@ -60,10 +60,6 @@ from memory_api.webhooks.outbox import report_reflection
 SOURCE = "reflection_engine_v2"
 KEEP_TASK_HINT = load_statement("reflection/context.sql", "keep_task_hint")
 STRATEGY_IMPORTANCE_FACTOR = 1.1
-MIN_DUPLICATE_COSINE = 0.97
-"""Two texts are the same lesson if both are reached: this cosine of their vectors, and
-`MIN_TERM_OVERLAP`.
-"""
 REPLACES_RUN = "improve"
 """Input of a run that replaces what the rules wrote: a `DegradedRun`."""
 REPLACE_REASON = "improved by model"
@@ -154,23 +150,16 @@ async def save_lessons(
     transaction.
     """
     await ensure_scopes_and_labels(session, lessons)
-    # Another transaction may save the same lesson now, which no query would find.
-    await lock_lessons(session, lessons)
+    await _lock_lessons(session, lessons)
     saved: list[SavedLesson] = []
-    known_ids = await _find_exact_duplicates(session, lessons)
+    known_ids = await _find_known_lessons(session, lessons)
     new = [*episodes]
     for lesson in lessons:
-        if any(lesson.draft.scope_address == other.draft.scope_address for other in new):
-            await insert_memories(session, new)  # so that this lesson is compared with them
-            new = []
-        known_id = known_ids.get(_text_key(lesson)) or await _find_near_duplicate(session, lesson)
-        if known_id is None:
-            new.append(lesson)
-        memory_id = known_id or lesson.draft.id
-        known_ids[_text_key(lesson)] = memory_id
-        saved.append(SavedLesson(memory_id, is_new=known_id is None))
-    if new:
-        await insert_memories(session, new)
+        is_new = _text_key(lesson) not in known_ids
+        new += [lesson] if is_new else []
+        memory_id = known_ids.setdefault(_text_key(lesson), lesson.draft.id)
+        saved.append(SavedLesson(memory_id, is_new))
+    await insert_memories(session, new)
     await lock_memories(session, {*confirmed, *(n.memory_id for n in saved if not n.is_new)})
     for lesson, item in zip(lessons, saved, strict=True):
         if item.is_new and lesson.draft.kind == "reflection":
@@ -211,10 +200,19 @@ def _text_key(lesson: PreparedMemory) -> TextKey:
     return lesson.draft.scope_address, lesson.fingerprint
 
 
-async def _find_exact_duplicates(
+async def _lock_lessons(session: AsyncSession, lessons: Sequence[PreparedMemory]) -> None:
+    """Wait until no other transaction saves one of these lessons, which no query would find. Locks
+    all at once, in one order, so take them together and before the memories of known lessons.
+    """
+    keys = {_text_key(lesson) for lesson in lessons}
+    names = {f"lesson {'/'.join(address)}/{text.hex()}" for address, text in keys}
+    await acquire_tenant_locks(session, names)
+
+
+async def _find_known_lessons(
     session: AsyncSession, lessons: Sequence[PreparedMemory]
 ) -> dict[TextKey, UUID]:
-    """Memories of the same project and kind with exactly the same text as one of these."""
+    """Memories of the same project and kind with the same words as one of these."""
     scopes = await find_scopes(session, {lesson.draft.scope_address for lesson in lessons})
     addresses = {scope: address for address, scope in scopes.items()}
     wanted = {
@@ -227,18 +225,6 @@ async def _find_exact_duplicates(
         (addresses[scope], fingerprint): memory_id
         for (scope, fingerprint), memory_id in rows.items()
     }
-
-
-async def _find_near_duplicate(session: AsyncSession, lesson: PreparedMemory) -> UUID | None:
-    """A memory of the same project and kind with nearly the same wording."""
-    query = EmbeddedQuery(lesson.model, lesson.vector, {})
-    if query.is_empty:
-        return None
-    for hit in await search_in_session(session, query, [lesson.draft.scope_address], top_k=1):
-        is_close = (hit.cosine or 0) >= MIN_DUPLICATE_COSINE
-        if is_close and term_overlap(lesson.weights, hit.memory.terms) >= MIN_TERM_OVERLAP:
-            return hit.memory.id
-    return None
 
 
 @dataclass(frozen=True)
@@ -282,7 +268,7 @@ async def replace_degraded(
     saved: list[SavedLesson] = []
     ids = (degraded.reflection_id, degraded.strategy_id)
     await ensure_scopes_and_labels(session, lessons)
-    await lock_lessons(session, lessons)
+    await _lock_lessons(session, lessons)
     await lock_memories(session, [memory_id for memory_id in ids if memory_id])
     for lesson, memory_id in zip_longest(lessons, ids[: len(lessons)]):
         if memory_id is None:
