@@ -124,4 +124,4 @@ def test_client_that_does_not_wait_for_response(installation: Installation, send
     assert again.json()["duplicate"] is True
     assert (count(installation, tenant, "traces"), count(installation, tenant, "runs")) == (1, runs)
     kinds = installation.rows("select kind from memories where tenant_id = $1", tenant.id)
-    assert sorted(kind for (kind,) in kinds) == ["episode", "reflection"]
+    assert sorted(kind for (kind,) in kinds) == ["bullet", "episode", "reflection", "strategy"]

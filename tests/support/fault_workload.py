@@ -37,15 +37,16 @@ COUNTED = (
 """Name, of what, and two figures."""
 
 TASKS = {
-    "Refund the order of a customer": ("billing.refund", "403 permission denied for role clerk"),
-    "Render the quarterly chart": ("plot", "ValueError: shapes (3,4) and (5,) not aligned"),
-    "Migrate the users table": ("psql", "ERROR: column email of relation users does not exist"),
-    "Upload the backup archive": ("s3.put", "Connection reset by peer after 512 MB"),
-    "Translate the privacy notice": ("translate", "429 too many requests, retry in 60 s"),
-    "Deploy the mail gateway": ("kubectl", "ImagePullBackOff: manifest unknown"),
-    "Book a flight to Osaka": ("flights.book", "invalid date 2024-02-30"),
-    "Parse the supplier's invoice": ("pdf.read", "file is encrypted, no password given"),
+    "Refund the order of a customer": ("billing.refund", "403 permission denied", "role"),
+    "Render the quarterly chart": ("plot", "ValueError: shapes do not match", "axis"),
+    "Migrate the users table": ("psql", "ERROR: column email does not exist", "column"),
+    "Upload the backup archive": ("s3.put", "Connection reset by peer", "part_size"),
+    "Translate the privacy notice": ("translate", "429 too many requests", "language"),
+    "Deploy the mail gateway": ("kubectl", "ImagePullBackOff: manifest unknown", "image"),
+    "Book a flight to Osaka": ("flights.book", "invalid date", "date"),
+    "Parse the supplier's invoice": ("pdf.read", "file is encrypted", "password"),
 }
+"""Goal, tool, what its first call answers, and the argument with which the second call works."""
 
 
 ADVICE = "Before billing.refund call account.role and stop when it is clerk"
@@ -54,21 +55,23 @@ ADVICE = "Before billing.refund call account.role and stop when it is clerk"
 def traces(advice: str) -> list[dict[str, Any]]:
     """Tasks that have nothing to do with each other, so that order changes nothing; two of them
     twice, whose lessons must become one with two observations; two that used `advice`."""
-    made = [_trace(goal, tool, error) for goal, (tool, error) in TASKS.items()]
+    made = [_trace(goal, *call) for goal, call in TASKS.items()]
     again = [dict(made[0]), dict(made[3])]
     advised = [one | {"used_bullet_keys": [advice]} for one in (made[0], made[2])]
     return [one | {"external_id": f"run-{n}"} for n, one in enumerate([*made, *again, *advised])]
 
 
-def _trace(goal: str, tool: str, error: str) -> dict[str, Any]:
+def _trace(goal: str, tool: str, error: str, argument: str) -> dict[str, Any]:
     return {
         "task_description": goal,
         "outcome": "failure",
         "playbook": "desk",
         "events": [
             {"event_type": "user_message", "content": goal},
-            {"event_type": "tool_call", "tool_name": tool, "content": f"{tool}(first try)"},
+            {"event_type": "tool_call", "tool_name": tool, "content": f'{tool}({argument}="a")'},
             {"event_type": "error_event", "tool_name": tool, "content": error},
+            {"event_type": "tool_call", "tool_name": tool, "content": f'{tool}({argument}="b")'},
+            {"event_type": "tool_response", "tool_name": tool, "content": "done"},
         ],
     }
 
