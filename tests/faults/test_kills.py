@@ -8,8 +8,10 @@ HANSEI_SEED chooses other points.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
+import re
 import time
 from collections.abc import Iterator
 
@@ -17,9 +19,9 @@ import httpx2
 import pytest
 
 from tests.faults.conftest import measure_census
-from tests.support.fault_workload import Census, Sender, assert_same_census
+from tests.support.fault_workload import TASKS, Census, Sender, assert_same_census
 from tests.support.installation import Installation
-from tests.support.stub_provider import StubProvider
+from tests.support.stub_provider import Answer, Call, StubProvider, by_schema
 
 ROUNDS = int(os.environ.get("HANSEI_FAULTS", "0"))
 SEED = os.environ.get("HANSEI_SEED", "")
@@ -50,9 +52,26 @@ MODEL_SECONDS = 0.15
 def census_with_model(installation: Installation, model: StubProvider) -> Iterator[Census]:
     """The result of the work with a model when nothing breaks."""
     model.clear()
-    model.delay = MODEL_SECONDS
+    model.behave, model.delay = teach, MODEL_SECONDS
     yield measure_census(installation)
     model.clear()
+
+
+def teach(call: Call) -> Answer:
+    """A rule for the tool of a run, and a bullet for each lesson."""
+    answer = json.loads(by_schema(call).text)
+    if "rules" in answer:
+        tool, _, argument = next(TASKS[goal] for goal in TASKS if goal in call.text)
+        do = f"Choose {argument} with care"
+        answer["rules"] = [{"when": f"Before calling {tool}", "do": do, "remedy": "shown"}]
+        answer["task_hint"] = None
+    elif "operations" in answer:
+        lessons = re.findall(r"^(\d+)\. \(\w+\) (.+ with care\.)", call.text, re.MULTILINE)
+        answer["operations"] = [
+            {"type": "ADD", "lessons": [int(n)], "section": "strategies", "content": text}
+            for n, text in lessons
+        ]
+    return Answer(json.dumps(answer))
 
 
 @pytest.mark.parametrize("number", range(ROUNDS or 2))

@@ -106,7 +106,7 @@ async def test_intervention_is_answered_once(agent: Agent) -> None:
 
 
 async def test_waiting_run_holds_nothing_and_times_out(agent: Agent) -> None:
-    agent.config = config(intervention={"timeout_seconds": 0.2})
+    agent.config = config(intervention={"timeout_seconds": 2.0})
     run_id = await agent.start(UNKNOWN)
     await agent.work()
     run = await agent.get(run_id)
