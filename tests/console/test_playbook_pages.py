@@ -213,6 +213,17 @@ async def test_timeline_compares_and_restores(owner_of, api) -> None:
         assert answer.status_code in (404, 422)
 
 
+async def test_timeline_shows_texts_and_how_runs_ended_afterwards(owner_of, api) -> None:
+    await fill(api)
+    for number, outcome in enumerate(("success", "failure", None)):
+        trace = {"external_id": f"run-{number}", "playbook": "support", "outcome": outcome}
+        trace["events"] = [{"event_type": "user_message", "content": "Refund the order"}]
+        (await api.post("/api/v1/traces?reflect=never", json=trace)).raise_for_status()
+    page = plain(await owner_of.get(f"{BOOK}/timeline"))
+    assert re.search(rf"created\s+{re.escape(HARMFUL_TEXT)}", page)
+    assert page.count("1 of 2 succeeded") == 1, "runs count for the version before them"
+
+
 async def test_hostile_text_is_shown_as_text(owner_of, api) -> None:
     body = {"content": HOSTILE, "when_to_use": HOSTILE[:9_000], "title": "<img src=x onerror=1>"}
     made = (await api.post("/api/v1/playbooks/support/bullets", json=body)).json()

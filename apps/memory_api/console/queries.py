@@ -35,6 +35,7 @@ from memory_api.runs.tables import RunRow
 from memory_api.traces.tables import TraceRow
 
 MAX_COUNTED_RUNS = 1_000
+MAX_COUNTED_TRACES = 2_000
 
 
 async def get_valid_session(
@@ -259,3 +260,25 @@ async def load_tasks(session: AsyncSession, trace_ids: Collection[UUID]) -> dict
         trace.tenant_id == current_tenant_id(session), trace.id.in_(trace_ids)
     )
     return {row.id: row for row in (await session.execute(statement)).all()}
+
+
+async def list_outcomes(
+    session: AsyncSession, project: str, playbook: str, since: datetime
+) -> Sequence[Any]:
+    """`created_at` and `effective_outcome` of the newest 2,000 traces of a playbook whose outcome
+    is known, since a time, newest first.
+    """
+    trace = TraceRow
+    statement = (
+        select(trace.created_at, trace.effective_outcome)
+        .where(
+            trace.tenant_id == current_tenant_id(session),
+            trace.project_id == project,
+            trace.playbook == playbook,
+            trace.effective_outcome.is_not(None),
+            trace.created_at >= since,
+        )
+        .order_by(trace.created_at.desc())
+        .limit(MAX_COUNTED_TRACES)
+    )
+    return (await session.execute(statement)).all()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.console.charts import Chart, Series, draw_chart
 from memory_api.console.comparison import Comparison, compare_texts
+from memory_api.console.queries import MAX_COUNTED_TRACES, list_outcomes
 from memory_api.core.pagination import Cursor
 from memory_api.playbooks import queries
 from memory_api.playbooks.bullet_rows import to_bullets
 from memory_api.playbooks.editing.edits import require_playbook
-from memory_api.playbooks.history.queries import list_first_active_bullets
+from memory_api.playbooks.history.queries import list_changed_bullets, list_first_active_bullets
 from memory_api.playbooks.history.schemas import PlaybookDiff, diff_response
 from memory_api.playbooks.history.versions import (
     diff_versions,
@@ -24,10 +28,12 @@ from memory_api.playbooks.history.versions import (
 from memory_api.playbooks.models import Bullet
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.tables import PlaybookRow, PlaybookVersionRow
+from memory_api.traces.schemas import OutcomeType
 
-VERSIONS_OF_PAGE = 50
+VERSIONS_OF_PAGE = 20
 MAX_SHOWN_BULLETS = 100
 MAX_SHOWN_CHANGES = 100
+CHANGES_OF_ROW = 3
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,20 @@ class ComparedBullet:
 
 
 @dataclass(frozen=True)
+class VersionSummary:
+    """A version in the list: the first bullets that it changed, how many more it changed, and the
+    agent runs from this version to the next one. `run_count` counts those of known outcome; None if
+    the version is older than the runs that were counted.
+    """
+
+    row: PlaybookVersionRow
+    changes: Sequence[Any]
+    more_count: int
+    run_count: int | None
+    success_count: int
+
+
+@dataclass(frozen=True)
 class PlaybookMoment:
     """The playbook at a version. `compared_with` is the version that `changes` start from."""
 
@@ -53,7 +73,7 @@ class PlaybookMoment:
     compared_with: int
     changes: Sequence[ComparedBullet]
     change_count: int
-    versions: Sequence[PlaybookVersionRow]
+    versions: Sequence[VersionSummary]
     next_cursor: str | None
 
     @property
@@ -90,11 +110,46 @@ async def load_moment(
         compared_with=diff.first,
         changes=compare_diff(diff_response(diff)),
         change_count=diff.changed_count,
-        versions=shown,
+        versions=await _summarize(session, playbook, shown),
         next_cursor=(
             Cursor("playbook_versions", (str(shown[-1].version),)).encode() if has_more else None
         ),
     )
+
+
+async def _summarize(
+    session: AsyncSession, playbook: PlaybookRow, rows: Sequence[PlaybookVersionRow]
+) -> list[VersionSummary]:
+    """`rows` are successive versions, the newest first."""
+    if not rows:
+        return []
+    changed = await list_changed_bullets(
+        session, playbook.scope_id, rows[-1].version, rows[0].version, CHANGES_OF_ROW
+    )
+    runs = await list_outcomes(session, playbook.project_id, playbook.name, rows[-1].created_at)
+    counted_since = runs[-1].created_at if len(runs) == MAX_COUNTED_TRACES else None
+    starts = [row.created_at for row in reversed(rows)]
+    outcomes: dict[int, list[str]] = defaultdict(list)
+    for run in runs:
+        outcomes[rows[-1].version + bisect_right(starts, run.created_at) - 1].append(
+            run.effective_outcome
+        )
+    summaries: list[VersionSummary] = []
+    for row in rows:
+        shown = [change for change in changed if change.playbook_version == row.version]
+        total = row.added_count + row.updated_count + row.removed_count
+        is_counted = counted_since is None or row.created_at >= counted_since
+        found = outcomes[row.version]
+        summaries.append(
+            VersionSummary(
+                row=row,
+                changes=shown,
+                more_count=max(0, total - len(shown)) if shown else 0,
+                run_count=len(found) if is_counted else None,
+                success_count=found.count(OutcomeType.SUCCESS),
+            )
+        )
+    return summaries
 
 
 def compare_diff(diff: PlaybookDiff) -> list[ComparedBullet]:
@@ -128,7 +183,7 @@ def size_chart(
     moment: PlaybookMoment, _: Callable[[str], str], format: Callable[[float | None], str]
 ) -> Chart:
     """Active bullets after each of the listed versions."""
-    rows = list(reversed(moment.versions))
+    rows = [summary.row for summary in reversed(moment.versions)]
     return draw_chart(
         "step",
         _("Active bullets by version"),

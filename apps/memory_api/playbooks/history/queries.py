@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import asyncpg_connection, current_tenant_id
 from memory_api.core.resources import read_sql
+from memory_api.memories.tables import MemoryRevisionRow
 from memory_api.playbooks.bullet_rows import BulletRecord
 from memory_api.playbooks.queries import BULLETS_AS_OF
 
@@ -48,3 +51,28 @@ async def find_different_bullets(
     arguments = (current_tenant_id(session), scope, first, last, limit)
     rows = await driver.fetch(DIFFERENT_BULLETS, *arguments)
     return DifferentBullets([row["id"] for row in rows], rows[0]["difference_count"] if rows else 0)
+
+
+async def list_changed_bullets(
+    session: AsyncSession, scope: int, first: int, last: int, per_version: int
+) -> Sequence[Any]:
+    """The bullets that each version from `first` to `last` changed, at most `per_version` of each:
+    of `playbook_version`, `key`, `change_type`, `content` after the change.
+    """
+    row = MemoryRevisionRow
+    number = func.row_number().over(partition_by=row.playbook_version, order_by=row.memory_id)
+    changed = (
+        select(row.playbook_version, row.key, row.change_type, row.content, number.label("number"))
+        .where(
+            row.tenant_id == current_tenant_id(session),
+            row.scope_id == scope,
+            row.playbook_version.between(first, last),
+        )
+        .subquery()
+    )
+    statement = (
+        select(changed)
+        .where(changed.c.number <= per_version)
+        .order_by(changed.c.playbook_version, changed.c.number)
+    )
+    return (await session.execute(statement)).all()
