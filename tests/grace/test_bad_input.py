@@ -37,10 +37,10 @@ PLANS: Mapping[str, tuple[Any, str]] = {
     "tool": ([step(1, "dance")], f"Step 1: unknown action 'dance'. There are: {TOOLS}."),
     "25 steps": (
         [step(n, "reasoning") for n in range(1, 26)],
-        "`plan.steps`: List should have at most 20 items after validation, not 25.",
+        "plan.steps: Must have at most 20 item(s).",
     ),
     "IDs": ([SEARCH, step(1, "reasoning")], "Two steps have the same step_id."),
-    "prose": ("First search, then answer.", "`plan.steps`: Input should be a valid list."),
+    "prose": ("First search, then answer.", "plan.steps: Must be a JSON array."),
 }
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from memory_api.library.playbook_store import PlaybookStore, UnsafePlaybookName
+from memory_api.playbooks.formats.serialization import parse_playbook
 from memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook
 from tests.support.playbook_strategies import playbooks
 
@@ -97,6 +98,35 @@ def test_corrupt_file_is_logged_raised_and_unchanged(
     assert location in error.value.location
     assert "bad.json" in caplog.text
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "line 1: the file is empty"),
+        (b'{"bullets": [', "line 1 column 14: not JSON: Expecting value"),
+        (b'{"bullets": 3}', "bullets: Must be a JSON array."),
+        (
+            b'{"bullets": [{"id": "a", "section": "s"}]}',
+            "bullets.0.content: This field is required.",
+        ),
+        (
+            b'{"bullets": [{"id": "a", "section": "s", "content": "c", "helpful": -1}]}',
+            "bullets.0.helpful: Must be greater than or equal to 0.",
+        ),
+    ],
+)
+def test_corrupt_file_has_the_sentence_of_an_import(
+    content: bytes, sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(content)
+    with pytest.raises(CorruptPlaybook) as loaded:
+        PlaybookStore(tmp_path).load("bad")
+    with pytest.raises(CorruptPlaybook) as imported:
+        parse_playbook(content)
+    assert str(loaded.value) == f"{path}: {sentence}"
+    assert str(imported.value) == sentence
 
 
 def test_byte_order_mark_is_accepted(tmp_path: Path) -> None:

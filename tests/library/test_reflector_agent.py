@@ -239,6 +239,17 @@ async def test_malformed_insight_costs_only_itself(
     assert ("insights_malformed", 1) in [(entry["event"], entry.get("count")) for entry in logs]
 
 
+async def test_unreadable_insights_cost_no_verdicts(
+    agent: ReflectorAgent, stub: StubProvider
+) -> None:
+    unreadable = said({"reasoning": "only"}, verdicts=BOTH)
+    stub.queue(unreadable, unreadable, *[answer(verdict("", "helpful"))] * 2)
+    result = await agent.arun(*ASKED)
+    assert result.insights == []
+    assert [each.tag for each in result.bullet_evaluations] == ["helpful", "helpful"]
+    assert result.iteration_count == 0, "no round was completed"
+
+
 @pytest.mark.parametrize(
     ("client", "builder", "store", "missing"),
     [

@@ -29,9 +29,18 @@ PURE = {
     "playbooks/sections.py": {"core.errors", "core.resources", "core.settings"},
     "playbooks/state.py": {"playbooks.models", "playbooks.sections"},
     "playbooks/citations.py": {"playbooks.state"},
-    "playbooks/deltas.py": {"playbooks.models", "playbooks.sections", "playbooks.state"},
+    "playbooks/deltas.py": {
+        "core.errors",
+        "playbooks.models",
+        "playbooks.sections",
+        "playbooks.state",
+    },
     "library/hybrid_search.py": {"core.settings", "playbooks.models", "playbooks.sections"},
-    "library/playbook_store.py": {"core.settings", "playbooks.models"},
+    "library/playbook_store.py": {
+        "core.settings",
+        "playbooks.formats.document",
+        "playbooks.models",
+    },
 }
 """Modules that can be used without the service, and the modules of the service they import."""
 

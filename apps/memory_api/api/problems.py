@@ -21,15 +21,13 @@ from memory_api.api.problem_types import CODE_OF_STATUS, PROBLEM_TYPES, ProblemT
 from memory_api.api.request_log import caller_ids, route_template
 from memory_api.api.response_headers import complete_headers
 from memory_api.core.db_errors import is_transient
-from memory_api.core.errors import HanseiError
+from memory_api.core.errors import MAX_FIELD_LENGTH, HanseiError, field_problem
 from memory_api.core.schemas import accepted_names, documented_names, model_at
 
 log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20
-MAX_FIELD_LENGTH = 200
-"""Characters of a field's path in an error. Parts of the path may be keys of the sent body."""
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -208,12 +206,10 @@ def describe_field_error(
     """One error of pydantic: the field as a dotted path and the message, never the value. `model`
     is that of the body.
     """
-    path: tuple[str | int, ...] = item["loc"]
-    field = ".".join(str(part) for part in path)[:MAX_FIELD_LENGTH] or "body"
-    message = _field_message(item)
+    field, message = field_problem(item)
     if item["type"] == "extra_forbidden" and model is not None:
-        message = _unknown_field_message(path, model)
-    return {"field": field, "message": message, "type": item["type"]}
+        message = _unknown_field_message(item["loc"], model)
+    return {"field": field or "body", "message": message, "type": item["type"]}
 
 
 def _unknown_field_message(path: Sequence[str | int], model: type[BaseModel]) -> str:
@@ -230,30 +226,6 @@ def _unknown_field_message(path: Sequence[str | int], model: type[BaseModel]) ->
     if owner is model:
         return f"Unknown field. The body may contain: {documented_names(model)}."
     return "Unknown field."
-
-
-def _field_message(item: dict[str, Any]) -> str:
-    """pydantic's message as a sentence for the client, who does not see our classes."""
-    limits: dict[str, Any] = item.get("ctx") or {}
-    match item["type"]:
-        case "missing":
-            return "This field is required."
-        case "extra_forbidden":
-            return "Unknown field."
-        case "model_attributes_type" | "model_type" | "dict_type":
-            return "Must be a JSON object."
-        case "list_type":
-            return "Must be a JSON array."
-        case "uuid_parsing" | "uuid_type":
-            return "Must be a UUID."
-        case "too_short":
-            return f"Must have at least {limits['min_length']} item(s)."
-        case "too_long":
-            return f"Must have at most {limits['max_length']} item(s)."
-        case _:
-            message = str(item["msg"]).removeprefix("Value error, ")
-            message = message.replace("Input should be", "Must be", 1)
-            return message if message.endswith(".") else f"{message}."
 
 
 def install_error_handlers(app: FastAPI) -> None:

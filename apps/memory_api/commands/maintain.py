@@ -21,6 +21,7 @@ from memory_api.commands.database import (
     open_database,
 )
 from memory_api.commands.reembed import find_tenants
+from memory_api.core.errors import field_problem
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.maintenance.schedule import start_task
@@ -78,8 +79,7 @@ def _parse_options(apply: bool, traces: list[str], sessions: list[str]) -> Start
             {"apply": apply, "trace_ids": traces, "session_ids": sessions}
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{first['loc'][0]}: {first['msg']}") from None
+        raise UsageError(str(field_problem(error.errors()[0]))) from None
 
 
 async def _run(

@@ -16,7 +16,11 @@ A class's docstring is its default message. `ConfigurationError` stops the proce
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+MAX_FIELD_LENGTH = 200
+"""Characters of a field's path in an error. Parts of the path may be keys of the sent body."""
 
 
 class HanseiError(Exception):
@@ -109,3 +113,44 @@ class ConfigurationError(ValueError):
     """A setting is wrong. Its one-line message names the setting, and the process does not
     start.
     """
+
+
+class FieldProblem(NamedTuple):
+    """What is wrong with a field. `field` is a dotted path, "" for the whole value."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+def field_problem(error: Mapping[str, Any]) -> FieldProblem:
+    """One error of pydantic as a sentence for a person, who does not see our classes. It never
+    contains the value.
+    """
+    field = ".".join(str(part) for part in error["loc"])[:MAX_FIELD_LENGTH]
+    return FieldProblem(field, _field_message(error))
+
+
+def _field_message(error: Mapping[str, Any]) -> str:
+    limits: Mapping[str, Any] = error.get("ctx") or {}
+    match error["type"]:
+        case "missing":
+            return "This field is required."
+        case "extra_forbidden":
+            return "Unknown field."
+        case "model_attributes_type" | "model_type" | "dict_type":
+            return "Must be a JSON object."
+        case "list_type":
+            return "Must be a JSON array."
+        case "uuid_parsing" | "uuid_type":
+            return "Must be a UUID."
+        case "too_short":
+            return f"Must have at least {limits['min_length']} item(s)."
+        case "too_long":
+            return f"Must have at most {limits['max_length']} item(s)."
+        case _:
+            message = str(error["msg"]).removeprefix("Value error, ")
+            message = message.replace("Input should be", "Must be", 1)
+            return message if message.endswith(".") else f"{message}."

@@ -90,7 +90,7 @@ def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         name = counts.most_common(1)[0][0][:MAX_PATH_LENGTH]
-        raise MalformedJson(f"The request body has an object with the name {name!r} twice.")
+        raise MalformedJson(f"An object has the name {name!r} twice.")
     return value
 
 

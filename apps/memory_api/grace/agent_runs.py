@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.auth.identity import Identity
 from memory_api.collections.queries import list_collections
 from memory_api.core.db import current_tenant_id
-from memory_api.core.errors import Conflict, InvalidRequest, NotFound
+from memory_api.core.errors import Conflict, InvalidRequest, NotFound, field_problem
 from memory_api.core.ids import new_id
 from memory_api.grace import queries
 from memory_api.grace.config import GraceConfig
@@ -117,8 +117,8 @@ def _parse_plan(
         )
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in ("plan", *first["loc"]))
-        raise InvalidRequest(f"`{place}`: {first['msg']}.", field=place) from error
+        problem = field_problem(first | {"loc": ("plan", *first["loc"])})
+        raise InvalidRequest(str(problem), field=problem.field) from error
     problems = find_plan_problems(plan, tools, config.planner.max_steps)
     if problems:
         raise InvalidRequest(problems[0], field="plan")

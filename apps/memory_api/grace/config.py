@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from memory_api.core.errors import ConfigurationError
+from memory_api.core.errors import ConfigurationError, field_problem
 from memory_api.core.resources import packaged_path
 
 FILE_NAME = "grace_config.yml"
@@ -175,9 +175,8 @@ def read_config(path: Path, environment: Mapping[str, str]) -> GraceConfig:
     try:
         return GraceConfig.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        problem = SET_ELSEWHERE.get(place, first["msg"])
+        place, message = field_problem(error.errors()[0])
+        problem = SET_ELSEWHERE.get(place, message)
         raise ConfigurationError(f"GRACE setting {place}: {problem}") from error
 
 

@@ -9,9 +9,8 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from memory_api.core.settings import Settings
+from memory_api.playbooks.formats.document import decode, parse_object, to_playbook
 from memory_api.playbooks.models import CorruptPlaybook, Playbook
 
 logger = logging.getLogger(__name__)
@@ -42,12 +41,10 @@ class PlaybookStore:
         except FileNotFoundError:
             return Playbook()
         try:
-            return Playbook.model_validate_json(data.removeprefix(b"\xef\xbb\xbf"))
-        except ValidationError as error:
-            first_error = error.errors(include_url=False)[0]
-            location = ".".join([str(path), *map(str, first_error["loc"])])
+            return to_playbook(parse_object(decode(data)))
+        except CorruptPlaybook as error:
             logger.exception("playbook_corrupt %s", path)
-            raise CorruptPlaybook(location, first_error["msg"]) from error
+            raise CorruptPlaybook(f"{path}: {error.location}", error.reason) from error
 
     def save(self, dataset: str, playbook: Playbook) -> None:
         """Writes the playbook and sets its `updated_at`. After an error the old file is

@@ -16,7 +16,7 @@ from memory_api.library.reflector_prompt import (
     ModelInsights,
     SingleVerdict,
 )
-from memory_api.llm.errors import LLMError
+from memory_api.llm.errors import LLMError, LLMUnparseable
 from memory_api.llm.model_session import ModelSession
 from memory_api.llm.port import LLMRequest
 from memory_api.llm.prompts import PromptMessages
@@ -139,8 +139,8 @@ class OwnParts:
 
 @dataclass(frozen=True)
 class TrajectoryAnalysis:
-    """`failure` is why a later round, or the verdict on one bullet, is missing. The failure of the
-    first round is raised instead.
+    """`failure` is why a later round, or the verdict on one bullet, is missing. A failed
+    call of the first round is raised instead.
     """
 
     result: TrajectoryResult
@@ -220,9 +220,10 @@ class _RefinementRounds:
             try:
                 is_new = await self._run_round()
             except Exception as error:
-                if not round_count:
+                if not round_count and not isinstance(error, LLMUnparseable):
                     raise
-                # The earlier rounds are still valid, whatever went wrong in this one.
+                # An unreadable answer has no insights; the bullets still get their verdicts. The
+                # earlier rounds are still valid, whatever went wrong in this one.
                 self.failure = _to_llm_error(error, f"Round {round_count + 1}")
                 break
             round_count += 1
@@ -274,12 +275,14 @@ class _RefinementRounds:
             self.verdicts.setdefault(verdict.key, verdict)
 
     async def judge_one_by_one(self, bullets: Sequence[Bullet]) -> None:
-        """One model call per bullet. A bullet without an answer has no verdict."""
+        """One model call per bullet. A bullet without an answer has no verdict, and after a failed
+        call there are no more. An unreadable answer is not a failed call.
+        """
         slots = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
 
         async def judge(bullet: Bullet) -> None:
             async with slots:
-                if self.failure is None:
+                if self.failure is None or isinstance(self.failure, LLMUnparseable):
                     await self._judge_bullet(bullet)
 
         await asyncio.gather(*map(judge, bullets))

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from memory_api.core.errors import field_problem
 from memory_api.playbooks.models import (
     Bullet,
     DeltaAction,
@@ -111,8 +112,7 @@ def _parse(item: DeltaContextItem | Mapping[str, Any]) -> DeltaContextItem:
 
 
 def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+    return str(field_problem(error.errors(include_url=False)[0]))
 
 
 def normalize_content(text: str) -> str:

@@ -17,12 +17,8 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from typing_extensions import TypeAliasType
 
-from memory_api.core.json_input import (
-    MAX_VALUES,
-    MalformedJson,
-    have_too_many_values,
-    unique_names,
-)
+from memory_api.core.json_input import MAX_VALUES, have_too_many_values
+from memory_api.playbooks.formats.document import decode, parse_object, to_playbook
 from memory_api.playbooks.formats.section_forms import (
     ParsedEntries,
     ParsedEntry,
@@ -77,7 +73,7 @@ def parse_playbook(
     An entry without a key, and one with a key that another entry has, gets a new key with a number
     above all others. Raises CorruptPlaybook, with the location.
     """
-    form, data = _detect_format(_decode(text))
+    form, data = _detect_format(decode(text))
     if form == "bullets":
         return _parse_spec2(cast("Mapping[str, Any]", data), sections)
     parsed = parse_ace(data) if isinstance(data, str) else parse_spec4(data)
@@ -116,19 +112,8 @@ def _export(
     return format_ace(groups) if form == "ace" else format_spec4(groups, playbook)
 
 
-def _decode(text: str | bytes) -> str:
-    if isinstance(text, bytes):
-        try:
-            text = text.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise CorruptPlaybook(f"byte {error.start}", "not UTF-8") from error
-    return text.removeprefix("\ufeff")
-
-
 def _detect_format(text: str) -> tuple[PlaybookFormat, str | Mapping[str, Any]]:
     """The format, with the parsed JSON object or, for ACE, the text. Raises CorruptPlaybook."""
-    if not text.strip():
-        raise CorruptPlaybook("line 1", "the file is empty")
     has_too_many_values = have_too_many_values([text.encode(errors="replace")])
     if not text.lstrip().startswith("{"):
         if not has_too_many_values and _is_json(text):
@@ -138,25 +123,12 @@ def _detect_format(text: str) -> tuple[PlaybookFormat, str | Mapping[str, Any]]:
         return "ace", text
     if has_too_many_values:
         raise CorruptPlaybook("line 1", f"JSON with more than {MAX_VALUES:,} values")
-    data = _parse_object(text)
+    data = parse_object(text)
     if "bullets" in data:
         return "bullets", data
     if "sections" in data or "key_points" in data:
         return "sections", data
     raise CorruptPlaybook("line 1", "'bullets', 'sections' or 'key_points' is required")
-
-
-def _parse_object(text: str) -> dict[str, Any]:
-    """A JSON object. Raises CorruptPlaybook."""
-    try:
-        return cast("dict[str, Any]", json.loads(text, object_pairs_hook=unique_names))
-    except MalformedJson as error:
-        raise CorruptPlaybook("line 1", error.detail) from error
-    except json.JSONDecodeError as error:
-        location = f"line {error.lineno} column {error.colno}"
-        raise CorruptPlaybook(location, f"not JSON: {error.msg}") from error
-    except (RecursionError, ValueError) as error:
-        raise CorruptPlaybook("line 1", f"JSON cannot be parsed: {error}") from error
 
 
 def _is_json(text: str) -> bool:
@@ -170,11 +142,7 @@ def _is_json(text: str) -> bool:
 
 def _parse_spec2(data: Mapping[str, Any], known: Sequence[SectionDefinition]) -> ParsedPlaybook:
     fields = {name: data[name] for name in ("metadata", "bullets") if name in data}
-    try:
-        playbook = Playbook.model_validate(fields)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        raise CorruptPlaybook(".".join(map(str, problem["loc"])), problem["msg"]) from error
+    playbook = to_playbook(fields)
     entries = [
         ParsedEntry(f"bullets[{i}]", b.section, b.id) for i, b in enumerate(playbook.bullets)
     ]

@@ -13,7 +13,12 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from typing_extensions import TypeAliasType
 
-from memory_api.core.errors import HanseiError, InvalidRequest, PayloadTooLarge
+from memory_api.core.errors import (
+    HanseiError,
+    InvalidRequest,
+    PayloadTooLarge,
+    field_problem,
+)
 from memory_api.core.json_input import MAX_VALUES, have_too_many_values, parse_json
 from memory_api.traces.importers import agent_logs, exports
 from memory_api.traces.importers.agent_logs import Fields, Record
@@ -89,7 +94,8 @@ def convert_lines(lines: Sequence[Line], name: TraceFormat) -> list[ConvertedLin
         except HanseiError as error:
             converted.append((number, error))
         except ValidationError as error:
-            detail = f"The record is not in the format `{name}`: {error.errors()[0]['msg']}."
+            problem = field_problem(error.errors()[0])
+            detail = f"The record is not in the format `{name}`: {problem}"
             converted.append((number, InvalidRequest(detail)))
     return converted
 
