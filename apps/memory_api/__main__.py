@@ -185,7 +185,7 @@ def reembed(
 
 
 def maintain(
-    task: Annotated[str, typer.Argument(help="Name of the task, such as decay or indexes.")],
+    task: Annotated[str, typer.Argument(help="Name of the task, such as pruning or indexes.")],
     tenant: Annotated[str | None, typer.Option(help="Tenant name or UUID.")] = None,
     all_tenants: Annotated[
         bool, typer.Option("--all", help="All active tenants, one after the other.")

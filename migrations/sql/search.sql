@@ -17,7 +17,7 @@ create or replace function hansei_search(
 ) returns table (
     vector_score real, bm25_score real, combined_score real, relevance real, cosine real, bm25 real, dense_rank bigint, lexical_rank bigint,
     playbook text, id uuid, seq bigint, scope_id int, project_id text, layer text, kind text, key text, section text, title text,
-    when_to_use text, content text, searchable_text text, keywords text[], tags text[], importance float8, strength float8,
+    when_to_use text, content text, searchable_text text, keywords text[], tags text[], importance float8,
     confidence float8, confidence_score float8, usefulness float8, helpful int, harmful int, neutral int, observation_count int,
     status text, pinned boolean, source text, error_category text, outcome text, session_id text, trace_id uuid,
     source_event_ids text[], metadata jsonb, terms int[], revision int, playbook_version int, "position" int, created_at timestamptz,
@@ -489,7 +489,7 @@ limit p_top_k
 
 -- :columns
        m.id, m.seq, m.scope_id, m.project_id, m.layer, m.kind, m.key, m.section, m.title, m.when_to_use, m.content,
-       m.searchable_text, m.keywords, m.tags, m.importance, m.strength, m.confidence, m.confidence_score, m.usefulness,
+       m.searchable_text, m.keywords, m.tags, m.importance, m.confidence, m.confidence_score, m.usefulness,
        m.helpful, m.harmful, m.neutral, m.observation_count, m.status, m.pinned, m.source, m.error_category, m.outcome,
        m.session_id, m.trace_id, m.source_event_ids, m.metadata, m.terms, m.revision, m.playbook_version, m.position,
        m.created_at, m.updated_at

@@ -217,7 +217,6 @@ create table memories (
     keywords text[] default '{}' not null,
     tags text[] default '{}' not null,
     importance double precision default '0.5' not null,
-    strength double precision default '1' not null,
     confidence double precision,
     helpful integer default '0' not null,
     harmful integer default '0' not null,

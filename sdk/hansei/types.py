@@ -107,7 +107,6 @@ class Memory(TypedDict):
     keywords: list[str]
     tags: list[str]
     importance: float
-    strength: float
     confidence: float | None
     confidence_score: float
     usefulness: float

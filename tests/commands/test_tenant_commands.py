@@ -48,7 +48,7 @@ async def test_suspended_tenant_is_refused_until_it_is_resumed(
     assert suspended.exit_code == 0, suspended.output
     runtime.key_cache._entries.clear()  # five seconds later
     assert (await api.get("/api/v1/memories")).status_code in (401, 403)
-    waiting = await run("maintain", "decay", "--tenant", tenant.slug)
+    waiting = await run("maintain", "pruning", "--tenant", tenant.slug)
     assert (waiting.exit_code, "is not active" in waiting.output) == (1, True), waiting.output
     resumed = await run("tenant", "resume", tenant.slug)
     assert resumed.exit_code == 0, resumed.output
@@ -96,13 +96,13 @@ async def test_export_contains_the_rows_of_one_tenant(
 
 
 async def test_maintenance_task_runs_for_one_tenant(tenant: TestTenant) -> None:
-    done = await run("maintain", "decay", "--tenant", tenant.slug, "--json")
+    done = await run("maintain", "pruning", "--tenant", tenant.slug, "--json")
     assert done.exit_code == 0, done.output
     (item,) = json.loads(done.stdout)
     assert (item["tenant"], "run_id" in item) == (tenant.slug, True)
     for arguments, message in (
         (("nonsense", "--tenant", tenant.slug), "The tasks are:"),
-        (("decay",), "Pass --tenant NAME or --all."),
+        (("pruning",), "Pass --tenant NAME or --all."),
     ):
         refused = await run("maintain", *arguments)
         assert (refused.exit_code, message in refused.output) == (2, True), refused.output

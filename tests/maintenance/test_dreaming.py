@@ -287,7 +287,7 @@ async def test_chosen_traces_replace_no_statement(service: Service) -> None:
 @pytest.mark.parametrize(
     ("task", "options", "detail"),
     [
-        ("decay", {"session_ids": ["monday"]}, "Only `dreaming` takes `session_ids`."),
+        ("pruning", {"session_ids": ["monday"]}, "Only `dreaming` takes `session_ids`."),
         ("dreaming", {"session_ids": ["tuesday"]}, "No closed trace of a session: tuesday."),
         ("dreaming", {"trace_ids": [UNKNOWN]}, f"No closed trace: {UNKNOWN}."),
         ("dreaming", {"session_ids": ["single"]}, "Name at least two."),

@@ -1,22 +1,23 @@
-"""Decay, pruning, dreaming and session summaries: what they change, and that twice is once."""
+"""Pruning, dreaming and session summaries: what they change, and that twice is once."""
 
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from httpx2 import AsyncClient
-from sqlalchemy import select, update
+from sqlalchemy import func, select, text, update
 
-from memory_api.maintenance import decay
-from memory_api.maintenance.tables import MaintenanceTaskRow
+from memory_api.maintenance import pruning
+from memory_api.maintenance.tasks import scheduled_tasks
 from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.schemas import MemoryKind
 from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.tables import MemoryUsageRow
 from memory_api.runtime import Runtime
 from memory_api.traces.tables import TraceRow
 from tests.conftest import TestTenant
@@ -48,56 +49,54 @@ async def make_older(runtime: Runtime, tenant: TestTenant, days: float, *ids: st
         )
 
 
-async def make_task_older(runtime: Runtime, tenant: TestTenant, days: float) -> None:
+async def use(runtime: Runtime, tenant: TestTenant, memory_id: str, days_ago: float) -> None:
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        row = await session.get(MaintenanceTaskRow, (tenant.id, decay.DECAY))
-        assert row is not None
-        until = datetime.fromisoformat(row.state["until"]) - timedelta(days=days)
-        row.state = {"until": until.isoformat()}
-
-
-async def strength(api: AsyncClient, memory_id: str) -> float:
-    return (await api.get(f"/api/v1/memories/{memory_id}")).json()["strength"]
-
-
-async def test_decay_spares_recent_pinned_and_rated(api, tenant, drain, runtime) -> None:
-    ids = {name: await add(api, name) for name in ("new", "unused", "stale", "pinned", "weak")}
-    deltas = [{"type": "ADD", "section": "pat", "content": "rated"}]
-    book = "/api/v1/playbooks/book"
-    (await api.post(f"{book}/deltas", json={"deltas": deltas})).raise_for_status()
-    (
-        await api.post(f"{book}/bullets/pat-00001/verdicts", json={"tag": "helpful"})
-    ).raise_for_status()
-    bullets = (await api.get("/api/v1/memories?kind=bullet")).json()["items"]
-    ids["rated"] = bullets[0]["id"]
-    await api.patch(f"/api/v1/memories/{ids['pinned']}", json={"pinned": True})
-    for name, days in (("unused", 17), ("stale", 60), ("pinned", 60), ("weak", 9_000)):
-        await make_older(runtime, tenant, days, ids[name])
-    assert await run_task(api, drain, tenant, "decay") == {"memories_decayed": 3}
-    after = {name: await strength(api, id) for name, id in ids.items()}
-    assert after["new"] == after["pinned"] == after["rated"] == 1
-    assert after["unused"] == pytest.approx(math.exp(-0.01 * 10), rel=1e-3)
-    assert after["stale"] == pytest.approx(math.exp(-0.01 * (53 + 30)), rel=1e-3)
-    assert after["weak"] == decay.FLOOR
-    assert await run_task(api, drain, tenant, "decay") == {"memories_decayed": 0}
-    assert {name: await strength(api, id) for name, id in ids.items()} == after
-
-
-async def test_many_short_rounds_decay_like_a_long_one(
-    api, tenant, drain, runtime, monkeypatch
-) -> None:
-    monkeypatch.setattr(decay, "MEMORIES_PER_BATCH", 2)
-    ids = [await add(api, f"memory {n}") for n in range(5)]
-    await make_older(runtime, tenant, 40, *ids)
-    for _ in range(3):
-        await run_task(api, drain, tenant, "decay")
-        await make_older(runtime, tenant, 10, *ids)
-        await make_task_older(runtime, tenant, 10)
-    await run_task(api, drain, tenant, "decay")
-    for memory_id in ids:
-        assert await strength(api, memory_id) == pytest.approx(
-            math.exp(-0.01 * (63 + 40)), rel=1e-3
+        used_at = datetime.now(UTC) - timedelta(days=days_ago)
+        session.add(
+            MemoryUsageRow(
+                tenant_id=tenant.id, memory_id=UUID(memory_id), use_count=1, last_used_at=used_at
+            )
         )
+
+
+async def test_strength_decays_since_the_last_use_or_change(api, tenant, drain, runtime) -> None:
+    """The expected values are computed here from the days since the last of the three times."""
+    days = {"protected": 31, "stale": 60, "ancient": 9_000, "changed": 60, "used": 200, "old": 200}
+    ids = {name: await add(api, name, importance=0.05) for name in (*days, "pinned", "new")}
+    await api.patch(f"/api/v1/memories/{ids['pinned']}", json={"pinned": True})
+    for name in (*days, "pinned"):
+        await make_older(runtime, tenant, days.get(name, 60), ids[name])
+    await api.patch(f"/api/v1/memories/{ids['changed']}", json={"tags": ["seen"]})
+    await use(runtime, tenant, ids["used"], 40)
+    async with runtime.sessions.for_tenant(tenant.id) as session:  # imported with an old date
+        await session.execute(
+            update(MemoryRow)
+            .where(MemoryRow.tenant_id == tenant.id, MemoryRow.id == UUID(ids["old"]))
+            .values(updated_at=func.now())
+        )
+    report = (await run_task(api, drain, tenant, "pruning"))["report"]
+    strengths = {item["id"]: item["strength"] for item in report}
+    assert strengths == {
+        ids["protected"]: pytest.approx(math.exp(-0.01 * (24 + 1)), abs=1e-3),
+        ids["stale"]: pytest.approx(math.exp(-0.01 * (53 + 30)), abs=1e-3),
+        ids["used"]: pytest.approx(math.exp(-0.01 * (33 + 10)), abs=1e-3),
+        ids["ancient"]: pruning.MIN_STRENGTH,
+    }
+    await use(runtime, tenant, ids["stale"], 0)
+    again = (await run_task(api, drain, tenant, "pruning"))["report"]
+    assert {item["id"] for item in again} == strengths.keys() - {ids["stale"]}, "a use restores it"
+
+
+async def test_maintenance_rewrites_no_memory(api, tenant, drain, runtime) -> None:
+    for number in range(5):
+        await make_older(runtime, tenant, 60, await add(api, f"memory {number}"))
+    versions = text("select array_agg(xmin::text order by id) from memories where tenant_id = :t")
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        before = await session.scalar(versions, {"t": tenant.id})
+    for task in scheduled_tasks(runtime.settings):
+        await run_task(api, drain, tenant, task.name)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        assert await session.scalar(versions, {"t": tenant.id}) == before
 
 
 async def test_pruning_reports_before_it_acts(api, tenant, drain, runtime) -> None:
@@ -147,7 +146,7 @@ async def test_lite_does_not_dream(app, api, runtime) -> None:
     app.state.runtime = Runtime(lite, runtime.sessions, runtime.default_embedder, runtime.queue)
     try:
         assert_problem(await api.post("/api/v1/maintenance/dreaming"), 409, "conflict")
-        assert (await api.post("/api/v1/maintenance/decay")).status_code == 202
+        assert (await api.post("/api/v1/maintenance/pruning")).status_code == 202
     finally:
         app.state.runtime = runtime
 

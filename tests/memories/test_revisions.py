@@ -26,7 +26,6 @@ NOT_AUDITED = {
     "harmful": 1,
     "neutral": 2,
     "observation_count": 5,
-    "strength": 0.1,
     "usefulness": 0.7,
     "confidence": 0.3,
     "metadata_": {"seen": 1},

@@ -272,7 +272,7 @@ async def test_history_and_generated_columns_work_after_migrating(migrated: Test
     for statement in (
         "update memories set content = 'Look thrice', change_reason = 'better'",
         "update memories set helpful = helpful + 1",
-        "update memories set strength = 0.5, metadata = '{\"a\": 1}'",
+        "update memories set confidence = 0.5, metadata = '{\"a\": 1}'",
     ):
         await ask(migrated.superuser, statement, tenant=tenant)
     kept = await ask(

@@ -251,7 +251,7 @@ class Settings(LearningSettings):
         ge=0,
         le=1,
         validation_alias=_env("HANSEI_MEMORY_DECAY_RATE", "MEMORY_DECAY_RATE"),
-        description="Decay of the strength of unused memories, per day. 0: none.",
+        description="Decay of the strength of unused memories, per day, for pruning. 0: none.",
     )
     prune_below: float = Field(
         0.1,

@@ -149,52 +149,26 @@ select count(*) total,
 from traces t
 where t.tenant_id = :tenant and t.conflict is not null
 
--- name: decay_batch
--- Decays a batch of memories, by ID. `since` is the end of the last round, or null. The time that counts begins when protection ends.
-with batch as materialized (
-    select m.id, m.status = 'active' and not m.pinned and m.strength > :floor
-                 and not (m.kind = 'bullet' and m.helpful + m.harmful > 0) is_decaying,
-           greatest(m.created_at, m.updated_at, u.last_used_at) used_at
-    from memories m
-    left join memory_usage u on u.tenant_id = :tenant and u.memory_id = m.id
-    where m.tenant_id = :tenant and m.id > :after
-    order by m.id
-    limit :batch_size
-),
-spans as (
-    select b.id,
-           greatest(0, extract(epoch from cast(:until as timestamptz)
-               - greatest(cast(:since as timestamptz), b.used_at + make_interval(days => :protected_days)))::float8 / 86400) days,
-           greatest(0, extract(epoch from cast(:until as timestamptz)
-               - greatest(cast(:since as timestamptz), b.used_at + make_interval(days => :stale_days)))::float8 / 86400) stale_days
-    from batch b
-    where b.is_decaying
-),
-changed as (
-    update memories m
-    set strength = greatest(cast(:floor as float8), m.strength * exp(-cast(:rate as float8) * (s.days + s.stale_days)))
-    from spans s
-    where m.tenant_id = :tenant and m.id = s.id and s.days > 0
-    returning m.id
-)
-select (select count(*) from batch) seen, (select count(*) from changed) changed,
-       (select b.id from batch b order by b.id desc limit 1) last_id
-
 -- name: prunable_memories
 -- Active memories whose importance × strength is below a limit and that were not used or changed for some days, weakest first. Excluded are
 -- bullets, pinned memories, those with several observations, and those that another memory was derived from.
-select m.id, m.kind, m.project_id, left(m.content, 120) excerpt, m.importance, m.strength,
-       greatest(m.created_at, m.updated_at, u.last_used_at) used_at
+-- Strength is 1 in the first days without use or change, then decays at `rate` per day, and twice as fast when stale.
+select m.id, m.kind, m.project_id, left(m.content, 120) excerpt, m.importance, s.strength, a.used_at
 from memories m
 left join memory_usage u on u.tenant_id = :tenant and u.memory_id = m.id
+cross join lateral (select greatest(m.created_at, m.updated_at, u.last_used_at) used_at) a
+cross join lateral (select extract(epoch from now() - a.used_at)::float8 / 86400 days) d
+cross join lateral (
+    select greatest(:floor, exp(-cast(:rate as float8) * (greatest(0, d.days - :protected_days) + greatest(0, d.days - :stale_days)))) strength
+) s
 where m.tenant_id = :tenant and m.status = 'active' and m.kind in ('reflection', 'strategy', 'insight', 'episode', 'chunk')
   and (cast(:ids as uuid[]) is null or m.id = any(cast(:ids as uuid[])))
-  and not m.pinned and m.observation_count = 1 and m.importance * m.strength < :below
-  and greatest(m.created_at, m.updated_at, u.last_used_at) < now() - make_interval(days => :min_age_days)
+  and not m.pinned and m.observation_count = 1 and m.importance * s.strength < :below
+  and a.used_at < now() - make_interval(days => :min_age_days)
   and not exists (
       select from memory_links l
       where l.tenant_id = :tenant and l.target_id = m.id and l.relation = 'derived_from')
-order by m.importance * m.strength, m.id
+order by m.importance * s.strength, m.id
 limit :limit
 
 -- name: recent_episodes

@@ -1,5 +1,10 @@
 """The task `pruning`: archives memories that matter little and are not used.
 
+What is left of the importance of a memory is its strength. It is 1 for PROTECTED_DAYS after the
+last use or change, then decays by HANSEI_MEMORY_DECAY_RATE per day, after STALE_DAYS twice as fast,
+to MIN_STRENGTH (source: BACKGROUND_WORKERS.md of RAE, made continuous). It is computed from these
+times when pruning reads it: no task writes it, and a use restores it.
+
 It reports before it acts: a run lists the memories below the limit in its result. The next run a
 week later, or `apply: true`, archives those of the latest report that are still below it. An
 archived memory can be made active again.
@@ -26,6 +31,9 @@ from memory_api.runtime import Runtime
 
 PRUNING = "pruning"
 PRUNABLE_MEMORIES = load_sql("maintenance/maintenance.sql", "prunable_memories")
+PROTECTED_DAYS = 7
+STALE_DAYS = 30
+MIN_STRENGTH = 0.01
 MIN_AGE_DAYS = 30
 """Time without use or change before a memory can be pruned, in days."""
 MAX_REPORTED = 1_000
@@ -85,6 +93,10 @@ async def _find_prunable(
             "ids": list(among) if among is not None else None,
             "below": runtime.settings.prune_below,
             "min_age_days": MIN_AGE_DAYS,
+            "rate": runtime.settings.memory_decay_rate,
+            "protected_days": PROTECTED_DAYS,
+            "stale_days": STALE_DAYS,
+            "floor": MIN_STRENGTH,
             "limit": MAX_REPORTED,
         },
     )

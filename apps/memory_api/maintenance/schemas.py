@@ -26,7 +26,6 @@ class MaintenanceTaskName(StrEnum):
     UPKEEP = "upkeep"
     INDEXES = "indexes"
     RETENTION = "retention"
-    DECAY = "decay"
     SUMMARIES = "summaries"
     DREAMING = "dreaming"
     ENTITIES = "entities"

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.errors import Conflict
 from memory_api.core.settings import Settings
-from memory_api.maintenance import decay, pruning, relations, session_summaries
+from memory_api.maintenance import pruning, relations, session_summaries
 from memory_api.maintenance.dreaming.step import DREAMING, DreamStep
 from memory_api.maintenance.index_density import rebuild_sparse_index
 from memory_api.maintenance.retention.expiry import HAS_MORE, delete_by_policy
@@ -104,7 +104,6 @@ _SUMMARIES = BatchStep(session_summaries.summarize_sessions)
 _TASKS = (
     MaintenanceTask("indexes", BatchStep(sync_indexes), "hour"),
     MaintenanceTask("retention", BatchStep(delete_by_policy), "day", timedelta(hours=1)),
-    MaintenanceTask(decay.DECAY, BatchStep(decay.decay_strengths), "day", timedelta(hours=2)),
     MaintenanceTask(session_summaries.SUMMARIES, _SUMMARIES, "hour", reflects=True),
     MaintenanceTask(DREAMING, DreamStep(), "day", timedelta(hours=3), reflects=True),
     MaintenanceTask(

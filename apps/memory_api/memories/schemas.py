@@ -162,7 +162,6 @@ _MEMORY: dict[str, Any] = {
     "keywords": [],
     "tags": ["refund"],
     "importance": 0.7,
-    "strength": 1.0,
     "confidence": 0.8,
     "confidence_score": 0.5,
     "usefulness": 0.05,
@@ -203,7 +202,6 @@ class Memory(ResponseModel):
     keywords: list[str]
     tags: list[str]
     importance: float = Field(description="How much the memory matters, 0 to 1.")
-    strength: float = Field(description="What is left of it after decay, 0 to 1.")
     confidence: float | None = Field(description="How certain its author is, 0 to 1.")
     confidence_score: float = Field(
         description="helpful / (helpful + harmful), 0 to 1; 0.5 without verdicts."

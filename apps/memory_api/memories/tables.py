@@ -137,7 +137,6 @@ class MemoryRow(Base):
     keywords: Mapped[StrList]
     tags: Mapped[StrList]
     importance: Mapped[float] = mapped_column(Double, server_default="0.5")
-    strength: Mapped[float] = mapped_column(Double, server_default="1")
     confidence: Mapped[float | None] = mapped_column(Double)
     helpful: Mapped[int] = mapped_column(server_default="0")
     harmful: Mapped[int] = mapped_column(server_default="0")

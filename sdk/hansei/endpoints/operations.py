@@ -13,7 +13,6 @@ MaintenanceTaskName = Literal[
     "upkeep",
     "indexes",
     "retention",
-    "decay",
     "summaries",
     "dreaming",
     "entities",

@@ -52,7 +52,6 @@ class MemoryRecord:
     keywords: list[str]
     tags: list[str]
     importance: float
-    strength: float
     confidence: float | None
     confidence_score: float
     usefulness: float
