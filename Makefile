@@ -61,15 +61,19 @@ lock: setup-dev ## compile the lock files from both pyproject.toml
 	  pyproject.toml --extra build --extra dev -c requirements.lock -o requirements-dev.lock
 
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit("Hansei needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit("Hansei needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@echo "Creating the Python environment $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
 
 # hansei and hansei-server are installed as .pth files and entry points, without a download.
 $(VENV)/.installed: $(VENV)/bin/python requirements.lock pyproject.toml sdk/pyproject.toml
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./sdk -e .
+	@echo "Installing the packages of the service (about a minute, 340 MB) …"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@echo "Installing Hansei …"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./sdk -e .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@echo "Installing the packages of the tests …"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@

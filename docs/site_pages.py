@@ -1,7 +1,7 @@
 """Hooks of MkDocs: pages that are generated, and links that differ between repository and site.
 
-The reference of HTTP API, command line and SDK comes from the code. README, CHANGELOG and others
-are pages of the site too.
+The reference of HTTP API, command line and SDK comes from the code. CHANGELOG and others are pages
+of the site too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from hansei.client import Methods
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
-    "README.md": "tutorial.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "bench/README.md": "benchmarks.md",

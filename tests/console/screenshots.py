@@ -45,12 +45,7 @@ DATABASE = "pictures"
 HARMFUL_BULLETS = "select key, harmful from bullets where harmful > 0 order by harmful desc"
 WIDTHS = {"wide": 1280, "narrow": 390}
 THEMES = ("light", "dark")
-README_PICTURES = {
-    "overview-wide-light",
-    "harmful-wide-light",
-    "review-wide-dark",
-    "bullets-narrow-dark",
-}
+README_PICTURES = {"overview-wide-light", "review-wide-dark"}
 
 
 @contextmanager

@@ -33,8 +33,7 @@ def dedent(text: str) -> str:
 
 @each_case(("path", "kind", "text"), SNIPPETS)
 def test_snippet_is_valid_and_imports_what_exists(path: Path, kind: str, text: str) -> None:
-    """The tour of the README and the programs of docs/playbooks.md also run
-    (tests/e2e/test_readme.py)."""
+    """Most of them also run: tests/e2e/test_tour.py, tests/sdk/service/test_pages.py."""
     if kind == "json":
         json.loads(dedent(text))
         return

@@ -1,8 +1,7 @@
 """The snippets of the how-to pages, run in this process against the service and a stub provider.
 
 The files in `FILES` and the names in `BEFORE` are what a page expects its reader to have. Also run
-elsewhere: the README (tests/e2e), docs/playbooks.md (tests/e2e) and docs/reflector.md
-(tests/library).
+elsewhere: docs/tutorial.md (tests/e2e) and docs/reflector.md (tests/library).
 """
 
 from __future__ import annotations
@@ -211,6 +210,6 @@ def test_how_to_pages_are_run() -> None:
         "proof.md",
     }
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    how_to = nav.partition("- How-to:")[2].partition("- Reference:")[0]
+    how_to = nav.partition("- How-to:")[2].partition("- Concepts:")[0]
     pages = set(re.findall(r": (\S+\.md)", how_to)) - elsewhere
     assert {f"docs/{page}" for page in pages} <= set(PAGES)
