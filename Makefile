@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
 
-.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check freeze openapi docs
+.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check freeze openapi docs audit dist
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -31,7 +31,10 @@ lint: setup-dev ## check formatting, code, layers, types, prose and dependencies
 	$(BIN)/basedpyright
 	$(BIN)/basedpyright -p tests # names that do not exist
 	$(BIN)/python -m tests.rules.prose
-	$(BIN)/python -m tests.rules.audit # known vulnerabilities, where an index can be reached
+	$(BIN)/python -m tests.rules.audit # as `make audit`
+
+audit: setup-dev ## known vulnerabilities of the locked packages, where an index can be reached
+	$(BIN)/python -m tests.rules.audit
 
 format: setup-dev ## format the code
 	$(BIN)/ruff format .
@@ -46,6 +49,12 @@ openapi: setup-dev ## write openapi.json from the code
 docs: setup-dev ## build the documentation as a site in build/site
 	PYTHONPATH=sdk:apps:. $(BIN)/python -m mkdocs build
 
+dist: setup-dev ## build the sdists and wheels, and the package for npm, in build/dist
+	rm -rf build/dist && mkdir -p build/dist
+	$(BIN)/python -m hatchling build -d build/dist
+	cd sdk && ../$(BIN)/python -m hatchling build -d ../build/dist
+	cd sdk/typescript && npm ci --silent && npm pack --silent --pack-destination ../../build/dist
+
 bench: setup-dev ## run benchmarks and print tables (bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
 
@@ -54,10 +63,10 @@ bench-check: setup-dev ## fail if search costs over 15 % more CPU than committed
 
 lock: setup-dev ## compile the lock files from both pyproject.toml
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --universal --python-version 3.11 \
-	  --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package hansei \
+	  $(ARGS) --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package hansei \
 	  pyproject.toml --extra build -o requirements.lock
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --universal --python-version 3.11 \
-	  --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package hansei \
+	  $(ARGS) --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package hansei \
 	  pyproject.toml --extra build --extra dev -c requirements.lock -o requirements-dev.lock
 
 $(VENV)/bin/python:

@@ -101,10 +101,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[postgres.Server
     """One real PostgreSQL for the whole run, with a migrated template database."""
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    if os.environ.get("HANSEI_TEST_PG", "embedded") == "container":
+    version = os.environ.get("HANSEI_TEST_PG", "embedded")
+    if version != "embedded":
         if not postgres.docker_answers():
-            pytest.skip("HANSEI_TEST_PG=container: no Docker engine answers")
-        with postgres.container() as box:
+            pytest.fail(f"HANSEI_TEST_PG={version}: no Docker engine answers")
+        with postgres.container(version) as box:
             asyncio.run(box.make_template())
             yield box
         return

@@ -1,5 +1,5 @@
 """A real PostgreSQL for the tests: the embedded server, or a container where Docker is
-(HANSEI_TEST_PG=container).
+(HANSEI_TEST_PG=pg16, pg17 or pg18).
 
 One embedded server serves all xdist workers, a container serves one; each worker has a database of
 its own, cloned from a migrated template.
@@ -27,7 +27,7 @@ from memory_api.embedded.server import EmbeddedPostgres
 
 TEMPLATE = "hansei_template"
 ROLES = ("postgres", "hansei_owner", "hansei_app", "hansei_worker")
-IMAGE = "pgvector/pgvector:0.8.5-pg18-trixie"
+IMAGE = "pgvector/pgvector:0.8.5-{version}-trixie"
 FAST = {
     **dict.fromkeys(("fsync", "full_page_writes"), "off"),
     "wal_level": "minimal",
@@ -115,7 +115,7 @@ def docker_answers() -> bool:
 
 
 @contextmanager
-def container() -> Iterator[Server]:
+def container(version: str) -> Iterator[Server]:
     """A container of the pgvector image, with the embedded server's roles and those of its settings
     that plans depend on."""
     from testcontainers.community.postgres import (  # noqa: PLC0415 - only where Docker is
@@ -125,7 +125,9 @@ def container() -> Iterator[Server]:
     password = secrets.token_urlsafe(16)
     conf = FAST | {name: SETTINGS[name] for name in ("random_page_cost", "jit")}
     # /dev/shm for vector indexes, as in docker-compose.yml
-    box = PostgresContainer(IMAGE, username="postgres", password=password, shm_size="1g")
+    box = PostgresContainer(
+        IMAGE.format(version=version), username="postgres", password=password, shm_size="1g"
+    )
     box.with_command(["postgres", *(f"--{name}={value}" for name, value in conf.items())])
     with box:
         host = f"{box.get_container_host_ip()}:{box.get_exposed_port(5432)}"
