@@ -263,6 +263,8 @@ create index memories_subject_idx on memories (tenant_id, (metadata ->> 'subject
 -- The episodes of a session, which a session summary reads.
 create index memories_session_id_idx on memories (tenant_id, project_id, session_id, created_at)
     where session_id is not null and kind = 'episode';
+create index memories_session_summaries_idx on memories (tenant_id, project_id, session_id)
+    where source = 'session_summary' and kind = 'episode';
 
 -- One row per active memory and embedding model. The covering key answers an exact search without reading the table.
 create table memory_vectors (

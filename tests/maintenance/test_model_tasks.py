@@ -94,7 +94,11 @@ async def test_strategy_that_repeats_an_episode_waits(service: Service) -> None:
 async def test_summary_of_the_model_is_stored_once_per_session(service: Service) -> None:
     service.stub.queue(answer(SUMMARY))
     run = await start(service, "summaries")
-    assert (run.state, run.engine, run.result) == ("done", "llm", {"sessions_summarized": 1})
+    assert (run.state, run.engine, run.result) == (
+        "done",
+        "llm",
+        {"sessions_summarized": 1, "has_more": False},
+    )
     (summary,) = await stored(service, "summaries")
     assert summary.content == "The user asked for ten trips with [secret:openai_key]."
     assert (summary.keywords, summary.metadata_["sentiment"]) == (["trips"], "positive")

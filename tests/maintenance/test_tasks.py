@@ -11,7 +11,7 @@ import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import func, select, text, update
 
-from memory_api.maintenance import pruning
+from memory_api.maintenance import pruning, session_summaries
 from memory_api.maintenance.tasks import scheduled_tasks
 from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
@@ -181,7 +181,10 @@ async def test_session_is_summarized_in_the_order_of_its_runs(api, tenant, drain
         ]
         items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
         await insert_memories(session, items)
-    assert await run_task(api, drain, tenant, "summaries") == {"sessions_summarized": 1}
+    assert await run_task(api, drain, tenant, "summaries") == {
+        "sessions_summarized": 1,
+        "has_more": False,
+    }
     async with runtime.sessions.for_tenant(tenant.id) as session:
         content = await session.scalar(
             select(MemoryRow.content).where(
@@ -191,15 +194,54 @@ async def test_session_is_summarized_in_the_order_of_its_runs(api, tenant, drain
     assert content.splitlines() == [*(f"Task {number}" for number in range(5)), "5 more."]
 
 
+async def test_summaries_continue_in_further_runs(api, tenant, drain, runtime, monkeypatch) -> None:
+    """With pages of 7 episodes and 2 sessions a run, all of 5 sessions are summarized once."""
+    monkeypatch.setattr(session_summaries, "EPISODES_PER_PAGE", 7)
+    monkeypatch.setattr(session_summaries, "MAX_SESSIONS_PER_RUN", 2)
+    drafts = [
+        MemoryDraft(
+            kind=MemoryKind.EPISODE,
+            project_id="default",
+            content=f"Run {number}",
+            source="trace",
+            session_id=f"session {number % 5}",
+        )
+        for number in range(50)
+    ]
+    async with runtime.sessions.for_tenant(tenant.id) as session:  # all are stored at one time
+        items = await prepare_memories(await runtime.get_tenant_embedder(tenant.id), drafts)
+        await insert_memories(session, items)
+    found = select(MemoryRow.session_id).where(
+        MemoryRow.tenant_id == tenant.id, MemoryRow.source == "session_summary"
+    )
+    for _ in range(2):
+        await run_task(api, drain, tenant, "summaries")
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            summarized = (await session.scalars(found)).all()
+        assert sorted(summarized) == [f"session {number}" for number in range(5)]
+
+
 async def test_session_with_ten_runs_is_summarized_once(api, tenant, drain, runtime) -> None:
     for number in range(9):
         await add(api, f"Run {number}", kind="episode", importance=0.6, session_id="s")
-    assert await run_task(api, drain, tenant, "summaries") == {"sessions_summarized": 0}
+    assert await run_task(api, drain, tenant, "summaries") == {
+        "sessions_summarized": 0,
+        "has_more": False,
+    }
     await add(api, "Run 9", kind="episode", importance=0.6, session_id="s")
-    assert await run_task(api, drain, tenant, "summaries") == {"sessions_summarized": 1}
-    assert await run_task(api, drain, tenant, "summaries") == {"sessions_summarized": 0}
+    assert await run_task(api, drain, tenant, "summaries") == {
+        "sessions_summarized": 1,
+        "has_more": False,
+    }
+    assert await run_task(api, drain, tenant, "summaries") == {
+        "sessions_summarized": 0,
+        "has_more": False,
+    }
     await add(api, "Run 10", kind="episode", importance=0.6, session_id="s")
-    assert await run_task(api, drain, tenant, "summaries") == {"sessions_summarized": 1}
+    assert await run_task(api, drain, tenant, "summaries") == {
+        "sessions_summarized": 1,
+        "has_more": False,
+    }
     async with runtime.sessions.for_tenant(tenant.id) as session:
         rows = await session.scalars(
             select(MemoryRow).where(

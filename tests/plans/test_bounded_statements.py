@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -42,6 +42,20 @@ select '{TENANT}', md5('run' || n)::uuid,
        case when n % 100 = 0 then 'webhook' else 'evaluate' end, 'done',
        now() - n * interval '1 second'
 from generate_series(1, {ROWS}) n;
+insert into scopes (tenant_id, id, project_id, type, name)
+values ('{TENANT}', 1, 'p', 'kind', 'episode');
+insert into memories (tenant_id, id, project_id, layer, kind, scope_id, content, searchable_text,
+                      source, session_id, tokenizer, fingerprint, created_at, updated_at)
+select '{TENANT}', md5('episode' || n)::uuid, 'p', 'em', 'episode', 1, 'x', 'x', 'trace',
+       case when n % 2 = 0 then 'small' || n / 20 else 'large' end, '', '',
+       now() - n * interval '1 second', now() - n * interval '1 second'
+from generate_series(1, {ROWS}) n;
+insert into tickets (lane, run_id, due_at, queued_at)
+select md5('lane' || n % 100)::uuid, md5('run' || n)::uuid,
+       now() + case when n % 10 = 0 then 1 else -1 end * n * interval '1 second', now()
+from generate_series(1, {ROWS} - 1) n;
+insert into tickets (lane, run_id, taken_by, taken_at)
+values (md5('lane1')::uuid, md5('run')::uuid, md5('worker')::uuid, now());
 """
 
 
@@ -54,7 +68,14 @@ async def filled(server: Server, worker_id: str) -> AsyncIterator[str]:
     try:
         await connection.execute("set session_replication_role = replica")
         await connection.execute(FILL)
-        for table in ("idempotency_keys", "response_mentions", "traces", "runs", "memories"):
+        for table in (
+            "idempotency_keys",
+            "response_mentions",
+            "traces",
+            "runs",
+            "memories",
+            "tickets",
+        ):
             await connection.execute(f"vacuum (analyze) {table}")
     finally:
         await connection.close()
@@ -145,3 +166,38 @@ async def test_deleting_finished_runs_reads_only_their_kinds(connection: Any) ->
     assert await rows_read(connection, statement, parameters) <= 2 * ROWS / 100
     kinds = await connection.fetch("select distinct kind from runs")
     assert [row["kind"] for row in kinds] == ["evaluate"]
+
+
+async def test_summaries_read_new_episodes_only(connection: Any) -> None:
+    """Of 100,000 episodes, 100 are new. One session has 50,000, the others have 10 each."""
+    statement = parse_statement(read_sql("maintenance/maintenance.sql", "sessions_to_summarize"))
+    parameters = {
+        "tenant": TENANT,
+        "after_id": UUID(int=0),
+        "page_size": 1_000,
+        "min_episodes": 10,
+        "limit": 50,
+    }
+    new = parameters | {"after_time": datetime.now(UTC) - timedelta(seconds=100)}
+    assert await rows_read(connection, statement, new) <= 100 * 12
+    first = parameters | {"after_time": datetime(1, 1, 1, tzinfo=UTC)}
+    assert await rows_read(connection, statement, first) <= 1_000 * 12
+    row = await connection.fetchrow(statement.text, *(first[name] for name in statement.parameters))
+    assert (row["page_count"], len(row["sessions"])) == (1_000, 50)
+    large = {"tenant": TENANT, "project": "p", "session": "large", "limit": 100}
+    statement = parse_statement(read_sql("maintenance/maintenance.sql", "session_episodes"))
+    assert await rows_read(connection, statement, large) <= 100 + FEW
+
+
+async def test_figures_of_the_queue_count_up_to_a_limit(connection: Any) -> None:
+    statement = parse_statement(read_sql("run_queue/queue.sql", "queue_figures"))
+    parameters = {"limit": 1_000, "slots": ["work", "delivery", "document"]}
+    lanes = 100
+    assert await rows_read(connection, statement, parameters) <= 1_000 + 4 * lanes
+    rows = await connection.fetch(
+        statement.text, *(parameters[name] for name in statement.parameters)
+    )
+    due, delayed, running = rows
+    assert due["count"] + delayed["count"] == 1_000
+    assert due["age"] >= ROWS - 1, "the oldest of all, not of those counted"
+    assert running["count"] == 1

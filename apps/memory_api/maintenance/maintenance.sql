@@ -246,31 +246,75 @@ where s.tenant_id = :tenant and s.type = 'kind' and s.name = 'episode'
 order by s.project_id
 
 -- name: sessions_to_summarize
--- Sessions with at least some episodes, one of them since a time and newer than the session's summary.
-select m.project_id, m.session_id, count(*) filter (where m.source <> 'session_summary') episode_count,
-       max(m.created_at) filter (where m.source <> 'session_summary') last_at
-from memories m
-where m.tenant_id = :tenant and m.kind = 'episode' and m.session_id is not null and m.status = 'active'
-group by m.project_id, m.session_id
-having count(*) filter (where m.source <> 'session_summary') >= :min_episodes
-   and max(m.created_at) filter (where m.source <> 'session_summary')
-       > coalesce(max(m.updated_at) filter (where m.source = 'session_summary'), '-infinity')
-order by last_at
-limit :limit
+-- Reads a page of the episodes that were stored since a time, the oldest first. Returns the last episode of the page, how many it has, and
+-- those of its sessions that have enough episodes, one of them newer than the summary.
+with page as materialized (
+    select e.*
+    from scopes s
+    cross join lateral (
+        select m.created_at, m.id, m.project_id, m.session_id from memories m
+        where m.tenant_id = :tenant and m.project_id = s.project_id and m.kind = 'episode'
+          and (m.created_at, m.id) > (cast(:after_time as timestamptz), cast(:after_id as uuid))
+        order by m.created_at, m.id
+        limit :page_size
+    ) e
+    where s.tenant_id = :tenant and s.type = 'kind' and s.name = 'episode'
+    order by e.created_at, e.id
+    limit :page_size
+),
+candidates as materialized (
+    select p.project_id, p.session_id, min(p.created_at) first_at
+    from page p where p.session_id is not null
+    group by p.project_id, p.session_id
+),
+sessions as (
+    select c.project_id, c.session_id
+    from candidates c
+    cross join lateral (
+        select count(*) episode_count, max(e.created_at) last_at
+        from (
+            select m.created_at from memories m
+            where m.tenant_id = :tenant and m.project_id = c.project_id and m.session_id = c.session_id
+              and m.kind = 'episode' and m.status = 'active' and m.source <> 'session_summary'
+            order by m.created_at desc
+            limit :min_episodes
+        ) e
+    ) n
+    where n.episode_count = :min_episodes
+      and not exists (
+          select from memories m
+          where m.tenant_id = :tenant and m.project_id = c.project_id and m.session_id = c.session_id
+            and m.kind = 'episode' and m.status = 'active' and m.source = 'session_summary' and m.updated_at >= n.last_at)
+    order by c.first_at, c.project_id, c.session_id
+    limit :limit
+)
+select (select count(*) from page) page_count,
+       (select max(p.created_at) from page p) last_time,
+       (select p.id from page p order by p.created_at desc, p.id desc limit 1) last_id,
+       array(select array[s.project_id, s.session_id] from sessions s) sessions
 
 -- name: session_episodes
 -- The summary of a session and its newest episodes, in the order in which their traces arrived. An episode is written later, when
 -- a worker has read its trace.
-select s.* from (
-    select m.id, m.content, m.importance, m.outcome, m.trace_id, m.source, coalesce(t.created_at, m.created_at) created_at
-    from memories m
-    left join traces t on t.tenant_id = :tenant and t.id = m.trace_id
-    where m.tenant_id = :tenant and m.project_id = :project and m.session_id = :session
-      and m.kind = 'episode' and m.status = 'active'
-    order by m.source = 'session_summary' desc nulls last, coalesce(t.created_at, m.created_at) desc, m.id desc
-    limit :limit
-) s
-order by s.created_at, s.id
+select m.id, m.content, m.importance, m.outcome, m.trace_id, m.source, coalesce(t.created_at, m.created_at) created_at
+from (
+    (
+        select * from memories e
+        where e.tenant_id = :tenant and e.project_id = :project and e.session_id = :session
+          and e.kind = 'episode' and e.status = 'active' and e.source = 'session_summary'
+        limit 1
+    )
+    union all
+    (
+        select * from memories e
+        where e.tenant_id = :tenant and e.project_id = :project and e.session_id = :session
+          and e.kind = 'episode' and e.status = 'active' and e.source <> 'session_summary'
+        order by e.created_at desc, e.id desc
+        limit :limit
+    )
+) m
+left join traces t on t.tenant_id = :tenant and t.id = m.trace_id
+order by coalesce(t.created_at, m.created_at), m.id
 
 -- name: memories_to_relate
 -- A page of active memories by ID, with the names of the tools that their traces used.

@@ -3,15 +3,24 @@
 A model writes the summary. Without a model, or if it gives no valid answer, the summary is the
 beginning of the first five episodes and the number of others. While the provider is down, the run
 waits. Its importance is 1.2 times the mean, at most 1.
+
+A run reads a page of the episodes that were stored since the last round, and summarizes their
+sessions. If there may be more, another run continues, so a run costs the same however many episodes
+a tenant has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
+from uuid import UUID
 
 from pydantic import BaseModel, Field
+from sqlalchemy.ext.asyncio import AsyncSession
 
+from memory_api.core.db import current_tenant_id, transaction_time
 from memory_api.core.resources import load_sql
 from memory_api.core.secret_redaction import redact
 from memory_api.llm.errors import LLMError
@@ -21,7 +30,8 @@ from memory_api.maintenance.episodes import (
     guard_text_on_episodes,
     show_episodes,
 )
-from memory_api.maintenance.queries import claim_task
+from memory_api.maintenance.queries import claim_task, lock_task
+from memory_api.maintenance.retention.expiry import HAS_MORE
 from memory_api.memories.editing import rewrite_memory
 from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
@@ -32,11 +42,18 @@ from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 
 SUMMARIES = "summaries"
+AFTER = "after"
+"""In the state of the task: the position where the next run begins."""
+START = (datetime(1, 1, 1, tzinfo=UTC).isoformat(), str(UUID(int=0)))
 PROMPT = "maintenance/session_summary"
 SOURCE = "session_summary"
 MIN_EPISODES = 10
 MAX_EPISODES = 100
 MAX_SESSIONS_PER_RUN = 50
+EPISODES_PER_PAGE = 1_000
+COMMIT_DELAY = timedelta(minutes=10)
+"""A round begins this long before the last one ended: an episode may be committed later than it was
+stored."""
 SHOWN_EPISODES = 5
 EXCERPT_LENGTH = 300
 SESSIONS_TO_SUMMARIZE = load_sql("maintenance/maintenance.sql", "sessions_to_summarize")
@@ -53,32 +70,61 @@ class SessionSummary(BaseModel):
 
 async def summarize_sessions(runtime: Runtime, run: RunRow) -> StepResult:
     """Summarizes the sessions with at least ten episodes that are new since their summary. A run
-    handles 50 sessions; the next one continues. Raises `TaskBusy` while another run of the tenant
-    summarizes.
+    handles a page of episodes and 50 sessions; the next one continues. Raises `TaskBusy` while
+    another run of the tenant summarizes.
     """
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         await claim_task(session, SUMMARIES, run)
-        rows = (
-            await session.execute(
-                SESSIONS_TO_SUMMARIZE,
-                {
-                    "tenant": run.tenant_id,
-                    "min_episodes": MIN_EPISODES,
-                    "limit": MAX_SESSIONS_PER_RUN,
-                },
-            )
-        ).all()
+        page = await _find_sessions(session)
     engines: set[str] = set()
     failure: LLMError | None = None
-    for row in rows:
-        engine, error = await _summarize(runtime, run, row.project_id, row.session_id)
+    for project_id, session_id in page.sessions:
+        engine, error = await _summarize(runtime, run, project_id, session_id)
         engines.add(engine)
         failure = error or failure
+    async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        task = await lock_task(session, SUMMARIES)
+        task.state = task.state | {AFTER: page.next_after}
     return StepResult(
-        data={"sessions_summarized": len(rows)},
+        data={"sessions_summarized": len(page.sessions), HAS_MORE: page.has_more},
         engine="llm" if "llm" in engines else "rules",
         degraded_by=failure,
     )
+
+
+@dataclass(frozen=True)
+class SessionPage:
+    """Sessions to summarize, as project and session ID, and the position where the next run begins:
+    a time and the ID of an episode.
+    """
+
+    sessions: Sequence[tuple[str, str]]
+    next_after: tuple[str, str]
+    has_more: bool
+
+
+async def _find_sessions(session: AsyncSession) -> SessionPage:
+    task = await lock_task(session, SUMMARIES)
+    after: tuple[str, str] = task.state.get(AFTER, START)
+    row = (
+        await session.execute(
+            SESSIONS_TO_SUMMARIZE,
+            {
+                "tenant": current_tenant_id(session),
+                "after_time": datetime.fromisoformat(after[0]),
+                "after_id": UUID(after[1]),
+                "page_size": EPISODES_PER_PAGE,
+                "min_episodes": MIN_EPISODES,
+                "limit": MAX_SESSIONS_PER_RUN,
+            },
+        )
+    ).one()
+    if len(row.sessions) == MAX_SESSIONS_PER_RUN:  # the page may have more
+        return SessionPage(row.sessions, after, has_more=True)
+    if row.page_count == EPISODES_PER_PAGE:
+        return SessionPage(row.sessions, (row.last_time.isoformat(), str(row.last_id)), True)
+    since = await transaction_time(session) - COMMIT_DELAY
+    return SessionPage(row.sessions, (since.isoformat(), START[1]), has_more=False)
 
 
 async def _summarize(

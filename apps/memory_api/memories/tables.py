@@ -114,6 +114,10 @@ class MemoryRow(Base):
             postgresql_where=text("session_id is not null and kind = 'episode'"),
         ),
         Index(
+            *("memories_session_summaries_idx", "tenant_id", "project_id", "session_id"),
+            postgresql_where=text("source = 'session_summary' and kind = 'episode'"),
+        ),
+        Index(
             "memories_subject_idx",
             "tenant_id",
             text("(metadata ->> 'subject')"),

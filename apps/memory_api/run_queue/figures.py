@@ -6,12 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from memory_api.core.db import Sessions
 from memory_api.core.resources import load_sql
+from memory_api.run_queue.port import SlotKind
 
 QUEUE_FIGURES = load_sql("run_queue/queue.sql", "queue_figures")
+MAX_COUNTED = 200_000
+"""Queued tickets are counted up to this number. The alert on a long queue is below it."""
 MAX_AGE_SECONDS = 5.0
 """How long figures are reused, however often they are asked for."""
 
@@ -42,7 +45,11 @@ class QueueGauge:
         async with self._lock:
             if self._clock() - self._read_at >= MAX_AGE_SECONDS:
                 async with self._sessions.without_tenant() as session:
-                    rows = (await session.execute(QUEUE_FIGURES)).all()
+                    rows = (
+                        await session.execute(
+                            QUEUE_FIGURES, {"limit": MAX_COUNTED, "slots": list(get_args(SlotKind))}
+                        )
+                    ).all()
                 self._figures = [
                     QueueFigures(state, count, age or 0.0) for state, count, age in rows
                 ]

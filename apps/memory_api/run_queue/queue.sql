@@ -78,15 +78,33 @@ from unnest($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[]) with ordinali
 order by position
 
 -- name: queue_figures
--- Tickets by state: due, delayed (a retry that waits) and running. Age in seconds: since a ticket was due, since it was queued, since it was taken.
-select 'due' state, count(*) count, extract(epoch from now() - min(due_at))::float8 age
-from tickets where taken_by is null and due_at <= now()
+-- Tickets by state: due, delayed (a retry that waits) and running, at most :limit of them. Age in seconds: since a ticket was due, since it
+-- was queued, since it was taken. The ticket that is due the longest is found as in take_tickets, by the head of each lane.
+with recursive
+queued as materialized (select due_at, queued_at from tickets where taken_by is null limit :limit),
+kinds (slots) as materialized (select unnest(cast(:slots as text[]))),
+lane_heads (slots, lane, due_at) as (
+    select k.slots, head.lane, head.due_at
+    from kinds k
+    cross join lateral (
+        select t.lane, t.due_at from tickets t where t.taken_by is null and t.slots = k.slots order by t.lane, t.due_at limit 1
+    ) head
+    union all
+    select h.slots, next.lane, next.due_at
+    from lane_heads h
+    cross join lateral (
+        select t.lane, t.due_at from tickets t
+        where t.taken_by is null and t.slots = h.slots and t.lane > h.lane
+        order by t.lane, t.due_at limit 1
+    ) next
+)
+select 'due' state, count(*) filter (where due_at <= now()) count,
+       extract(epoch from now() - (select min(due_at) from lane_heads where due_at <= now()))::float8 age
+from queued
 union all
-select 'delayed', count(*), extract(epoch from now() - min(queued_at))::float8
-from tickets where taken_by is null and due_at > now()
+select 'delayed', count(*), extract(epoch from now() - min(queued_at))::float8 from queued where due_at > now()
 union all
-select 'running', count(*), extract(epoch from now() - min(taken_at))::float8
-from tickets where taken_by is not null
+select 'running', count(*), extract(epoch from now() - min(taken_at))::float8 from tickets where taken_by is not null
 
 -- name: return_tickets
 -- Put taken tickets back into the queue. $1 their IDs, $2 the delay until each is due, $3 ID of the worker that took them.
