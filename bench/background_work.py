@@ -21,7 +21,7 @@ from bench.ingest import lines, new_tenant, send
 from bench.model_stub import ONE_CALL_PER_TRACE
 from bench.report import Report
 from bench.server import ROOT, MeasuredServer, api, connect, measured_server, worker
-from memory_api.auth.identity import to_tenant_id
+from memory_api.core.ids import to_tenant_id
 
 AT_ONCE = 16
 DELAY = 0.5

@@ -35,8 +35,8 @@ from bench.ingest import new_tenant, send
 from bench.recordings import PATIENCE_SECONDS, without_fence_numbers
 from bench.report import Report
 from bench.server import ROOT, MeasuredServer, api, measured_server
-from memory_api.auth.identity import to_tenant_id
 from memory_api.bootstrap import open_runtime
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.llm.port import LLM, LLMReply, LLMRequest

@@ -44,9 +44,8 @@ from bench.recordings import (
 )
 from bench.report import Report
 from bench.server import ROOT, MeasuredServer, api, measured_server
-from memory_api.auth.identity import to_tenant_id
 from memory_api.bootstrap import open_runtime
-from memory_api.core.ids import new_id
+from memory_api.core.ids import new_id, to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.curation.cleanup import clean_up_playbook

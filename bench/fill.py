@@ -11,8 +11,7 @@ from uuid import UUID, uuid5
 import asyncpg
 from pgvector import HalfVector
 
-from memory_api.auth.identity import TENANT_NAMESPACE
-from memory_api.core.ids import new_id
+from memory_api.core.ids import TENANT_NAMESPACE, new_id
 from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
 from memory_api.memories.index.scopes import KIND_IDS

@@ -26,8 +26,8 @@ from bench.ingest import new_tenant
 from bench.report import Report
 from bench.retrieval_quality import DEFAULT, RetrievalSet, load
 from bench.server import MeasuredServer, measured_server
-from memory_api.auth.identity import to_tenant_id
 from memory_api.bootstrap import open_runtime
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.grace.confidence import calibrate, expected_calibration_error, fit_temperature

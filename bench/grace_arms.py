@@ -20,8 +20,8 @@ from bench.ingest import new_tenant
 from bench.recorded_model import RecordedModel, asking
 from bench.recordings import PATIENCE_SECONDS
 from bench.server import MeasuredServer
-from memory_api.auth.identity import to_tenant_id
 from memory_api.bootstrap import open_runtime
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.grace.config import GraceConfig, load_config
 from memory_api.grace.interventions import AGENT

@@ -26,8 +26,8 @@ from bench.ingest import api_process, new_tenant
 from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server, worker
 from memory_api.analytics.queries import create_login
-from memory_api.auth.identity import to_tenant_id
 from memory_api.core.db import Sessions, open_engine
+from memory_api.core.ids import to_tenant_id
 from tests.support import hostile_receiver as hostile
 
 SEARCHES_PER_SECOND, TRACES_PER_SECOND = 20, 1

@@ -23,9 +23,10 @@ from bench.corpus import ROOT, SHARED
 from bench.real_traces import to_trace
 from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server
-from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.identity import KeyScope
 from memory_api.auth.queries import create_key, create_tenant
 from memory_api.core.db import Sessions, open_engine
+from memory_api.core.ids import to_tenant_id
 
 TABLES = ("traces", "trace_events", "runs", "tickets")
 

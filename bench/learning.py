@@ -40,8 +40,8 @@ from bench.server import (
     process_cpu_seconds,
     worker,
 )
-from memory_api.auth.identity import to_tenant_id
 from memory_api.bootstrap import open_runtime
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.curation.apply import apply_plan

@@ -16,9 +16,10 @@ import httpx2
 
 from bench.background_work import failures
 from bench.server import MeasuredServer
-from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.identity import KeyScope
 from memory_api.auth.queries import create_key, create_tenant
 from memory_api.core.db import Sessions, open_engine
+from memory_api.core.ids import to_tenant_id
 
 QUEUE_LIMIT = 500
 """Waiting runs per tenant, so that a flood reaches the limit in a second."""

@@ -38,7 +38,7 @@ from bench.mixed_load import (
 from bench.model_stub import ONE_CALL_PER_TRACE
 from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server, worker
-from memory_api.auth.identity import to_tenant_id
+from memory_api.core.ids import to_tenant_id
 
 POOL_SIZE = 10
 QUEUE_CONNECTIONS = 4

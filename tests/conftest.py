@@ -18,12 +18,12 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from memory_api.auth.identity import KeyScope, generate_key, to_tenant_id
+from memory_api.auth.identity import KeyScope, generate_key
 from memory_api.auth.queries import create_tenant
 from memory_api.auth.tables import ApiKeyRow
 from memory_api.bootstrap import freeze_startup_objects, open_runtime
 from memory_api.core.db import Sessions, open_engine
-from memory_api.core.ids import new_id
+from memory_api.core.ids import new_id, to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.main import create_app

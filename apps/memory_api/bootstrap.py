@@ -18,7 +18,9 @@ from memory_api.budgets.accounting import AccountedLLM, ModelAccounting
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
 from memory_api.core.settings import Settings
-from memory_api.embeddings.registry import open_default_embedder
+from memory_api.embeddings.port import Embedder
+from memory_api.embeddings.registry import EmbedderCache, open_default_embedder
+from memory_api.embeddings.tenant_models import TenantEmbeddingModels
 from memory_api.llm.circuit_breaker import CircuitBreakerLLM, CircuitBreakers
 from memory_api.llm.deadline import DeadlineLLM
 from memory_api.llm.observation import ObservedLLM
@@ -35,7 +37,10 @@ from memory_api.llm.wrappers import (
 )
 from memory_api.maintenance.budget_alerts import alert_notifier
 from memory_api.run_queue.admission import AdmissionControl
+from memory_api.run_queue.figures import QueueGauge
+from memory_api.run_queue.port import RunQueue
 from memory_api.run_queue.postgres import PostgresRunQueue
+from memory_api.run_queue.upkeep_schedule import UpkeepSchedule
 from memory_api.runtime import Runtime
 from memory_api.webhooks.outbox import delivery_writer
 
@@ -64,6 +69,28 @@ def wrap_models(
         for llm in llms
     ]
     return models[0] if len(models) == 1 else FallbackLLM(models)
+
+
+def build_runtime(
+    settings: Settings,
+    sessions: Sessions,
+    embedder: Embedder,
+    queue: RunQueue,
+    llm: LLM | None = None,
+    circuit_breakers: CircuitBreakers | None = None,
+) -> Runtime:
+    """A `Runtime` with these parts and those that follow from them."""
+    return Runtime(
+        settings,
+        sessions,
+        embedder,
+        TenantEmbeddingModels(sessions, EmbedderCache(settings, embedder)),
+        queue,
+        QueueGauge(sessions),
+        UpkeepSchedule(sessions),
+        circuit_breakers or CircuitBreakers(),
+        llm,
+    )
 
 
 @asynccontextmanager
@@ -109,7 +136,7 @@ async def open_runtime(
         if models
         else None
     )
-    runtime = Runtime(settings, sessions, embedder, queue, llm, circuit_breakers)
+    runtime = build_runtime(settings, sessions, embedder, queue, llm, circuit_breakers)
     try:
         yield runtime
     finally:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hansei.client import AsyncHansei
-from memory_api.api.deps import authenticate, runtime_of
+from memory_api.api.deps import api_state_of, authenticate
 from memory_api.api.request_body import MAX_BODY, BodyStream, read_body
 from memory_api.core.errors import PayloadTooLarge, Unauthorized
 from memory_api.core.json_input import MAX_VALUES, have_too_many_values
@@ -45,7 +45,7 @@ class McpEndpoint:
         request = Request(scope, body)
         try:
             caller = await authenticate(request)
-            body.wait_for = partial(runtime_of(request).body_pace.wait, caller.tenant_id)
+            body.wait_for = partial(api_state_of(request).body_pace.wait, caller.tenant_id)
             read = await read_body(request, MAX_BODY)
             if have_too_many_values([read.raw]):
                 raise PayloadTooLarge(f"A message can have at most {MAX_VALUES:,} values.")

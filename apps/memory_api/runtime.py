@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
-from memory_api.auth.body_pace import BodyPace
-from memory_api.auth.identity import KeyCache, to_tenant_id
-from memory_api.auth.open_requests import OpenRequests
-from memory_api.auth.rate_limits import RateLimits
-from memory_api.auth.refusal_delay import RefusalDelay
-from memory_api.auth.write_slots import WriteSlots
 from memory_api.core.db import Sessions
 from memory_api.core.errors import InvalidRequest
-from memory_api.core.ids import new_id
+from memory_api.core.ids import new_id, to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.embeddings.port import Embedder
-from memory_api.embeddings.registry import EmbedderCache
 from memory_api.embeddings.tenant_models import TenantEmbedder, TenantEmbeddingModels
 from memory_api.llm.circuit_breaker import CircuitBreakers
 from memory_api.llm.model_session import ModelSession
@@ -42,64 +32,22 @@ def _host_and_pid() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
-@dataclass
-class WriteCheck:
-    """The last write of the readiness check that succeeded."""
-
-    at: float = -math.inf
-    """Monotonic seconds."""
-    result: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
 @dataclass(frozen=True)
 class Runtime:
     settings: Settings
     sessions: Sessions
     default_embedder: Embedder
     """The embedder of new tenants. For an existing tenant, use `get_tenant_embedder`."""
+    embedding_models: TenantEmbeddingModels
     queue: RunQueue
+    queue_gauge: QueueGauge
+    upkeep_schedule: UpkeepSchedule
+    circuit_breakers: CircuitBreakers
+    """Pause each model of `llm` while it fails."""
     llm: LLM | None = None
     """The configured models with all wrappers; None if only the rules engine runs."""
-    circuit_breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
-    """Pause each model of `llm` while it fails."""
-    key_cache: KeyCache = field(default_factory=KeyCache)
-    write_check: WriteCheck = field(default_factory=WriteCheck)
     process_name: str = field(default_factory=_host_and_pid)
     """Host and process ID. Lease holders start with it."""
-
-    @cached_property
-    def embedding_models(self) -> TenantEmbeddingModels:
-        return TenantEmbeddingModels(
-            self.sessions, EmbedderCache(self.settings, self.default_embedder)
-        )
-
-    @cached_property
-    def rate_limits(self) -> RateLimits:
-        return RateLimits(self.settings, self.sessions)
-
-    @cached_property
-    def body_pace(self) -> BodyPace:
-        return BodyPace(self.settings.rate_limit_body_bytes)
-
-    @cached_property
-    def open_requests(self) -> OpenRequests:
-        return OpenRequests(self.settings.max_connections)
-
-    @cached_property
-    def write_slots(self) -> WriteSlots:
-        return WriteSlots()
-
-    @cached_property
-    def refusal_delay(self) -> RefusalDelay:
-        return RefusalDelay()
-
-    @cached_property
-    def queue_gauge(self) -> QueueGauge:
-        return QueueGauge(self.sessions)
-
-    @cached_property
-    def upkeep_schedule(self) -> UpkeepSchedule:
-        return UpkeepSchedule(self.sessions)
 
     async def get_tenant_embedder(self, tenant_id: UUID) -> TenantEmbedder:
         """The embedder of the tenant's queries and memories. Opens a transaction of its own, so

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from sqlalchemy import event
 
 from memory_api.api.exposition import render_metrics
+from memory_api.bootstrap import build_runtime
 from memory_api.budgets.reservations import CostEstimate, reserve
 from memory_api.budgets.tables import BudgetRow
 from memory_api.core.after_commit import call_after_commit
@@ -48,7 +49,7 @@ def client(app: FastAPI, address: tuple[str, int] = ("127.0.0.1", 1)) -> httpx2.
 def with_settings(app: FastAPI, runtime: Runtime, **changes: Any) -> FastAPI:
     settings = runtime.settings.model_copy(update=changes)
     return with_runtime(
-        app, Runtime(settings, runtime.sessions, runtime.default_embedder, runtime.queue)
+        app, build_runtime(settings, runtime.sessions, runtime.default_embedder, runtime.queue)
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from fastapi import FastAPI
 from httpx2 import AsyncClient, Response
 from sqlalchemy import text
 
@@ -58,14 +59,15 @@ async def test_streams_of_a_revoked_key_end(
 async def test_streams_of_one_tenant_leave_connections_for_others(
     api: AsyncClient,
     http: AsyncClient,
+    app: FastAPI,
     runtime: Runtime,
     tenant: TestTenant,
     make_tenant: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With 1,000 streams of one read key, the process refused all other connections."""
-    assert runtime.open_requests.limit < runtime.settings.max_connections
-    monkeypatch.setattr(runtime.open_requests, "limit", 2)
+    assert app.state.api.open_requests.limit < runtime.settings.max_connections
+    monkeypatch.setattr(app.state.api.open_requests, "limit", 2)
     streams = [await start_stream(api, tenant.keys["read"]) for _ in range(2)]
     refused = await api.get(RUNS)
     assert_problem(refused, 429, "rate_limited")

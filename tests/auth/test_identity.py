@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_api.auth.identity import Identity, KeyScope, generate_key, parse_key, to_tenant_id
+from memory_api.auth.identity import Identity, KeyScope, generate_key, parse_key
 from memory_api.core.errors import Forbidden, InvalidRequest, Unauthorized
+from memory_api.core.ids import to_tenant_id
 from tests.support.cases import each_case
 
 ID = UUID("0190aaaa-0000-7000-8000-000000000001")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fastapi import FastAPI
 from httpx2 import AsyncClient
 from sqlalchemy import event
 
@@ -95,12 +96,12 @@ async def test_second_request_does_not_query_key(runtime: Any, api: AsyncClient)
 
 
 async def test_key_revoked_by_other_process_stops_after_cache_time(
-    runtime: Any, tenant: Any, api: AsyncClient
+    app: FastAPI, runtime: Any, tenant: Any, api: AsyncClient
 ) -> None:
     (await api.get("/api/v1/runs")).raise_for_status()
     claim = parse_key(tenant.keys["admin"])
-    known = runtime.key_cache.get(claim)
+    known = app.state.api.key_cache.get(claim)
     async with runtime.sessions.for_tenant(tenant.id) as session:
         assert await revoke_key(session, known.key_id)
-    runtime.key_cache.add(claim, known, datetime.now(UTC))  # five seconds later
+    app.state.api.key_cache.add(claim, known, datetime.now(UTC))  # five seconds later
     assert (await api.get("/api/v1/runs")).status_code == 401

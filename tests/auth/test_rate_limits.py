@@ -186,9 +186,8 @@ async def test_guessed_keys_are_limited_and_working_keys_are_not(
         )  # fmt: skip
         assert sorted(a.status_code for a in answers) == [401] * 5 + [429] * 35
         assert lookups == 6
-        runtime.key_cache._entries = {
-            claim: (identity, 0.0) for claim, (identity, _) in runtime.key_cache._entries.items()
-        }
+        cache = client._transport.app.state.api.key_cache
+        cache._entries = {claim: (caller, 0.0) for claim, (caller, _) in cache._entries.items()}
         known = await client.get("/api/v1/traces", headers=tenant.auth())
         assert known.status_code == 200, "a key that worked before is looked up again"
         new = (await make_tenant()).auth()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from fastapi import FastAPI
 from httpx2 import AsyncClient
 
 from memory_api.auth import refusal_delay
@@ -15,7 +16,6 @@ from memory_api.auth.refusal_delay import (
     REFUSALS_PER_SECOND,
     RefusalDelay,
 )
-from memory_api.runtime import Runtime
 
 
 def test_refusals_are_spread_over_time() -> None:
@@ -46,11 +46,11 @@ async def test_only_so_many_requests_wait(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_valid_key_does_not_wait_for_refusals(
-    api: AsyncClient, tenant, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+    app: FastAPI, api: AsyncClient, tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refusal_delay, "BURST", 1)
     monkeypatch.setattr(refusal_delay, "REFUSALS_PER_SECOND", 0.5)
-    monkeypatch.setattr(runtime.refusal_delay, "_next_at", 0.0)
+    monkeypatch.setattr(app.state.api.refusal_delay, "_next_at", 0.0)
 
     async def guess() -> int:
         wrong = {"Authorization": f"Bearer {generate_key(tenant.id).text}"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -307,14 +308,7 @@ async def test_run_is_postponed_for_budget_without_losing_attempt(
         "events": [{"event_type": "error_event", "content": "disk full"}],
     }
     (await api.post("/api/v1/traces", json=trace)).raise_for_status()
-    thinking = Runtime(
-        runtime.settings,
-        runtime.sessions,
-        runtime.default_embedder,
-        runtime.queue,
-        llm,
-        process_name="thinking",
-    )
+    thinking = replace(runtime, llm=llm, process_name="thinking")
     waits: list[timedelta | None] = []
     for _ in range(5):
         for ticket in await waiting_tickets(runtime, tenant.id):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from fastapi import FastAPI
 from httpx2 import AsyncClient
 from typer.testing import CliRunner, Result
 
@@ -17,7 +18,6 @@ from memory_api.__main__ import register
 from memory_api.auth.queries import set_tenant_status
 from memory_api.commands import maintain
 from memory_api.core.db import Base, Sessions, open_engine
-from memory_api.runtime import Runtime
 from memory_api.tenants.export import LEFT_OUT
 from tests.conftest import Database, TestTenant
 from tests.support.api_calls import new_memory, new_trace
@@ -42,17 +42,17 @@ def environment(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_suspended_tenant_is_refused_until_it_is_resumed(
-    api: AsyncClient, tenant: TestTenant, runtime: Runtime
+    app: FastAPI, api: AsyncClient, tenant: TestTenant
 ) -> None:
     suspended = await run("tenant", "suspend", tenant.slug)
     assert suspended.exit_code == 0, suspended.output
-    runtime.key_cache._entries.clear()  # five seconds later
+    app.state.api.key_cache._entries.clear()  # five seconds later
     assert (await api.get("/api/v1/memories")).status_code in (401, 403)
     waiting = await run("maintain", "pruning", "--tenant", tenant.slug)
     assert (waiting.exit_code, "is not active" in waiting.output) == (1, True), waiting.output
     resumed = await run("tenant", "resume", tenant.slug)
     assert resumed.exit_code == 0, resumed.output
-    runtime.key_cache._entries.clear()
+    app.state.api.key_cache._entries.clear()
     assert (await api.get("/api/v1/memories")).status_code == 200
     missing = await run("tenant", "suspend", "no-such-tenant")
     assert (missing.exit_code, "not found" in missing.output) == (1, True)

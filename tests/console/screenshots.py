@@ -27,11 +27,12 @@ from memory_api.analytics.queries import (
     replace_sql_credential,
     upsert_saved_statement,
 )
-from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.identity import KeyScope
 from memory_api.auth.queries import create_key, create_tenant
 from memory_api.bootstrap import open_runtime
 from memory_api.commands.sql_logins import scram_verifier
 from memory_api.core.db import Sessions, open_engine
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.main import create_app

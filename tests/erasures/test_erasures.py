@@ -161,7 +161,7 @@ async def test_tenant_is_erased_by_operator_alone(
     assert problem["detail"].endswith("was erased. Its name cannot be used again.")
 
 
-async def test_suspended_tenant_waits(api, tenant, http, drain, runtime, make_tenant) -> None:
+async def test_suspended_tenant_waits(app, api, tenant, http, drain, runtime, make_tenant) -> None:
     operator = (await make_tenant()).auth("operator")
     sent = (await api.post("/api/v1/traces", json=trace())).json()
     url = f"/api/v1/tenants/{tenant.slug}"
@@ -173,7 +173,7 @@ async def test_suspended_tenant_waits(api, tenant, http, drain, runtime, make_te
         run = await session.get(RunRow, (tenant.id, sent["run_id"]))
         assert run is not None
         assert (run.state, run.attempts) == ("queued", 0)
-    runtime.key_cache.__init__()
+    app.state.api.key_cache.__init__()
     assert_problem(await api.get("/api/v1/traces"), 401, "unauthorized")
     answer = (await http.post(f"{url}/resume", headers=operator)).json()
     assert answer["status"] == "active"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -143,7 +144,7 @@ async def test_two_episodes_are_too_few_to_dream(api, tenant, drain) -> None:
 
 async def test_lite_does_not_dream(app, api, runtime) -> None:
     lite = runtime.settings.model_copy(update={"reflective_memory_mode": "lite"})
-    app.state.runtime = Runtime(lite, runtime.sessions, runtime.default_embedder, runtime.queue)
+    app.state.runtime = replace(runtime, settings=lite)
     try:
         assert_problem(await api.post("/api/v1/maintenance/dreaming"), 409, "conflict")
         assert (await api.post("/api/v1/maintenance/pruning")).status_code == 202

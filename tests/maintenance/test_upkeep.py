@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -89,7 +90,7 @@ async def test_stale_trace_is_not_reflected_on_when_disabled(runtime, api, tenan
     await api.post("/api/v1/traces", json=OPEN)
     await age(runtime, tenant.id, TraceRow, "created_at", "updated_at")
     off = runtime.settings.model_copy(update={"reflective_memory_enabled": False})
-    quiet = Runtime(off, runtime.sessions, runtime.default_embedder, runtime.queue)
+    quiet = replace(runtime, settings=off)
     async with runtime.sessions.for_tenant(tenant.id) as session:
         assert await upkeep.close_stale_traces(quiet, session) == 1
     assert await runs_of(runtime, tenant.id, "reflect") == []

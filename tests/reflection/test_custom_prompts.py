@@ -86,7 +86,7 @@ def test_problems_are_named_at_startup(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["acme", "acme.corp"])
 def test_folder_of_a_tenant_is_its_slug(tmp_path: Path, folder: str) -> None:
-    from memory_api.auth.identity import to_tenant_id  # noqa: PLC0415
+    from memory_api.core.ids import to_tenant_id  # noqa: PLC0415
 
     write(tmp_path / folder / "web", "workflow/answer", "By slug: {query}")
     write(tmp_path, "workflow/answer", "For all: {query}")

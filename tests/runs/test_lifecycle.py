@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 from sqlalchemy import func, select, update
 
 from memory_api import worker
+from memory_api.bootstrap import build_runtime
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.errors import Conflict, InvalidRequest
 from memory_api.core.ids import new_id
@@ -237,9 +238,7 @@ async def test_two_workers_with_one_ticket_count_it_once(
 ) -> None:
     """Two engines, the same ticket at the same moment, many times over."""
     other = Sessions(open_engine(database.url("hansei_worker"), pool_size=4))
-    second = Runtime(
-        runtime.settings, other, runtime.default_embedder, runtime.queue, process_name="second"
-    )
+    second = build_runtime(runtime.settings, other, runtime.default_embedder, runtime.queue)
     made = [await queue_run() for _ in range(8)]
     try:
         for run in made:

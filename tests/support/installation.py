@@ -19,10 +19,10 @@ import asyncpg
 import httpx2
 import psutil
 
-from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.identity import KeyScope
 from memory_api.auth.queries import create_key, create_tenant
 from memory_api.core.db import Sessions, open_engine
-from memory_api.core.ids import new_id
+from memory_api.core.ids import new_id, to_tenant_id
 from memory_api.core.migrations import upgrade
 from memory_api.embedded.provisioning import provision_database
 from memory_api.embedded.server import EmbeddedPostgres

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -44,17 +44,9 @@ async def close_all() -> None:
 
 def other_process(runtime: Runtime, name: str = "other", seconds: float = CACHE_SECONDS) -> Runtime:
     """Another process on the same database."""
-    made = Runtime(
-        runtime.settings,
-        runtime.sessions,
-        runtime.default_embedder,
-        runtime.queue,
-        process_name=name,
-    )
-    embedders = EmbedderCache(made.settings, made.default_embedder)
-    vars(made)["embedding_models"] = TenantEmbeddingModels(
-        made.sessions, embedders, cache_seconds=seconds
-    )
+    embedders = EmbedderCache(runtime.settings, runtime.default_embedder)
+    models = TenantEmbeddingModels(runtime.sessions, embedders, cache_seconds=seconds)
+    made = replace(runtime, embedding_models=models, process_name=name)
     OPENED.append(made)
     return made
 

@@ -9,8 +9,8 @@ import pytest
 from httpx2 import AsyncClient, Response
 from sqlalchemy import text
 
-from memory_api.auth.identity import TENANT_NAMESPACE
 from memory_api.core.errors import InvalidRequest
+from memory_api.core.ids import TENANT_NAMESPACE
 from memory_api.runs import lifecycle
 from memory_api.runtime import Runtime
 from tests.support.api_calls import new_key, new_trace, trace

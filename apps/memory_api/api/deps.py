@@ -12,6 +12,7 @@ from fastapi.security.base import SecurityBase
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api.idempotency import IdempotencyReservation
+from memory_api.api.process_state import ApiState
 from memory_api.api.proxies import PEER
 from memory_api.auth.identity import Identity, KeyScope, parse_key
 from memory_api.auth.queries import get_valid_key, mark_key_used
@@ -75,6 +76,17 @@ async def get_runtime(request: Request) -> Runtime:
 RuntimeDep = Annotated[Runtime, Depends(get_runtime)]
 
 
+def api_state_of(request: Request) -> ApiState:
+    return request.app.state.api
+
+
+async def get_api_state(request: Request) -> ApiState:
+    return api_state_of(request)
+
+
+ApiStateDep = Annotated[ApiState, Depends(get_api_state)]
+
+
 async def authenticate(request: Request) -> Identity:
     """The caller. Checked once a request, and in the database at most every five seconds
     (`KeyCache`). Raises `Unauthorized` with the same text whatever is wrong with the key. A refusal
@@ -89,49 +101,49 @@ async def authenticate(request: Request) -> Identity:
 
 async def authenticate_key(request: Request, key: str) -> Identity:
     """`authenticate` with a key that is not in the header."""
-    runtime = runtime_of(request)
+    state = api_state_of(request)
     try:
-        return await _identify(request, runtime, key)
+        return await _identify(request, state, key)
     except (Unauthorized, RateLimited):
-        await runtime.refusal_delay.wait()
+        await state.refusal_delay.wait()
         raise
 
 
-async def _identify(request: Request, runtime: Runtime, key_text: str) -> Identity:
+async def _identify(request: Request, state: ApiState, key_text: str) -> Identity:
     claim = parse_key(key_text)
     tenant_id, secret_hash = claim
-    known = runtime.key_cache.get(claim)
+    known = state.key_cache.get(claim)
     if known is not None:
-        return await _remember_caller(request, runtime, known)
-    is_unknown = not runtime.key_cache.has_worked(claim)
+        return await _remember_caller(request, state, known)
+    is_unknown = not state.key_cache.has_worked(claim)
     address = request.client.host if request.client else ""
     peer = request.scope.get(PEER, address)
     if is_unknown:  # counted before the database is asked, so that guesses cost it little
-        await runtime.rate_limits.count_unknown_key(address, peer)
-    async with runtime.sessions.for_tenant(tenant_id) as session:
+        await state.rate_limits.count_unknown_key(address, peer)
+    async with runtime_of(request).sessions.for_tenant(tenant_id) as session:
         key = await get_valid_key(session, secret_hash)
         if key is None:
-            runtime.key_cache.discard(claim)
+            state.key_cache.discard(claim)
             raise Unauthorized
         await mark_key_used(session, key)
     if is_unknown:
-        await runtime.rate_limits.forgive_key(address, peer)
+        await state.rate_limits.forgive_key(address, peer)
     identity = Identity(
         tenant_id=tenant_id,
         key_id=key.id,
         scopes=frozenset(KeyScope(scope) for scope in key.scopes),
         project_id=key.project_id,
     )
-    runtime.key_cache.add(claim, identity, key.expires_at)
-    return await _remember_caller(request, runtime, identity)
+    state.key_cache.add(claim, identity, key.expires_at)
+    return await _remember_caller(request, state, identity)
 
 
-async def _remember_caller(request: Request, runtime: Runtime, caller: Identity) -> Identity:
+async def _remember_caller(request: Request, state: ApiState, caller: Identity) -> Identity:
     bind_log_context(tenant_id=caller.tenant_id, key_id=caller.key_id)
-    runtime.write_slots.note_request(caller.tenant_id)
-    runtime.open_requests.add(caller.tenant_id)
+    state.write_slots.note_request(caller.tenant_id)
+    state.open_requests.add(caller.tenant_id)
     request.scope[OPEN_REQUEST] = caller.tenant_id  # until the response was sent
-    request.state.rate_limit = await runtime.rate_limits.count_request(caller)
+    request.state.rate_limit = await state.rate_limits.count_request(caller)
     request.state.identity = caller
     return caller
 

@@ -16,8 +16,9 @@ from fastapi.responses import JSONResponse
 from sqlalchemy import text
 
 from memory_api.api.access import is_loopback
-from memory_api.api.deps import authenticate, runtime_of
+from memory_api.api.deps import api_state_of, authenticate, runtime_of
 from memory_api.api.problems import Responses, problems
+from memory_api.api.process_state import WriteCheck
 from memory_api.auth.identity import KeyScope
 from memory_api.core.db_errors import DatabaseUnavailable, sqlstate
 from memory_api.core.disk_space import DISK_FULL_SQLSTATE, DISK_STATE
@@ -101,7 +102,10 @@ async def get_readiness(request: Request) -> JSONResponse:
     clients on the loopback address, and to API keys with the scope `admin` or `operator`.
     """
     runtime = runtime_of(request)
-    parts = {"database": await _check_database(runtime), "queue": await _check_queue(runtime)}
+    parts = {
+        "database": await _check_database(runtime, api_state_of(request).write_check),
+        "queue": await _check_queue(runtime),
+    }
     parts["embedder"] = {"status": "ok", "model": runtime.default_embedder.model}
     parts["model"] = _describe_model(runtime)
     is_ready = all(part["status"] != "unavailable" for part in parts.values())
@@ -141,11 +145,10 @@ def _describe_model(runtime: Runtime) -> dict[str, Any]:
     return state
 
 
-async def _check_database(runtime: Runtime) -> dict[str, Any]:
+async def _check_database(runtime: Runtime, last: WriteCheck) -> dict[str, Any]:
     """Whether a write succeeds, or on a standby a read. The write is rolled back. After a full disk
     it extends the table.
     """
-    last = runtime.write_check
     if not DISK_STATE.is_full and time.monotonic() - last.at < WRITE_CHECK_SECONDS:
         return last.result
     was_full = DISK_STATE.is_full

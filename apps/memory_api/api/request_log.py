@@ -78,7 +78,7 @@ class RequestLogMiddleware:
                 seconds = time.perf_counter() - started
                 _report(scope, method, response["status"], seconds, active)
                 if OPEN_REQUEST in scope:
-                    scope["app"].state.runtime.open_requests.remove(scope[OPEN_REQUEST])
+                    scope["app"].state.api.open_requests.remove(scope[OPEN_REQUEST])
                 unbind_log_context()
 
 

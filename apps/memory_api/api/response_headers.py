@@ -42,5 +42,5 @@ def _rate_limit_headers(scope: Scope) -> RawHeaders:
     state: str | None = scope.get("state", {}).get("rate_limit")
     if not state:
         return []
-    policy = scope["app"].state.runtime.rate_limits.policy
+    policy = scope["app"].state.api.rate_limits.policy
     return [(b"ratelimit-policy", policy.encode()), (b"ratelimit", state.encode())]

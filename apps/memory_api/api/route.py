@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api import idempotency
-from memory_api.api.deps import ScopeCheck, authenticate, runtime_of
+from memory_api.api.deps import ScopeCheck, api_state_of, authenticate, runtime_of
 from memory_api.api.idempotency import StoredResponse
 from memory_api.api.problems import merge_responses, problems
 from memory_api.api.request_body import (
@@ -109,15 +109,15 @@ class ApiRoute(APIRoute):
                 raise
 
         async def run(request: Request, body: BodyStream) -> Response:
-            runtime = runtime_of(request)
+            runtime, state = runtime_of(request), api_state_of(request)
             caller = await authenticate(request)
-            body.wait_for = partial(runtime.body_pace.wait, caller.tenant_id)
+            body.wait_for = partial(state.body_pace.wait, caller.tenant_id)
             _bind_path_ids(request)
             if request.method in WRITE_METHODS:
                 await runtime.upkeep_schedule.mark_active(caller.tenant_id)
             _check_query(request, parameters)
             if reads_json:
-                slot = partial(runtime.write_slots.slot, caller.tenant_id)
+                slot = partial(state.write_slots.slot, caller.tenant_id)
                 request = await read_json_body(request, self.max_body, slot)
                 if body_model is not None and request.parsed is not None:
                     check_field_counts(request.parsed.value, body_model)
@@ -129,7 +129,7 @@ class ApiRoute(APIRoute):
                 _check_tenant(caller, request)
             if not takes_slot:
                 return await self._run_once(request, runtime, caller, run_route)
-            async with runtime.write_slots.slot(caller.tenant_id):
+            async with state.write_slots.slot(caller.tenant_id):
                 return await self._run_once(request, runtime, caller, run_route)
 
         return handle

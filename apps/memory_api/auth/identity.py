@@ -18,14 +18,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from uuid import UUID, uuid5
+from uuid import UUID
 
-from memory_api.core.errors import Forbidden, InvalidRequest, Unauthorized
+from memory_api.core.errors import Forbidden, Unauthorized
+from memory_api.core.ids import to_tenant_id
 
-TENANT_NAMESPACE = UUID("6f0e7c1c-6f4b-5d0c-9b5e-8d2f0a1b7c3e")
-"""Must never change: the tenant IDs of slugs are derived from it."""
-
-_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _KEY = re.compile(r"hsk_([a-z2-7]{26})_([A-Za-z0-9_-]{20,128})")
 
 
@@ -83,26 +80,6 @@ class Identity:
         """Raise `Forbidden` if a request names another tenant than the key's."""
         if tenant is not None and to_tenant_id(tenant) != self.tenant_id:
             raise Forbidden("`tenant_id` is not the tenant of this API key.", field="tenant_id")
-
-
-def to_tenant_id(name: str | UUID) -> UUID:
-    """Return a UUID unchanged, and for a slug its uuid5 in `TENANT_NAMESPACE`.
-
-    Raises `InvalidRequest` for a name that is neither a UUID nor a slug (1 to 128 letters, digits,
-    `.`, `_` or `-`).
-    """
-    if isinstance(name, UUID):
-        return name
-    try:
-        return UUID(name)
-    except ValueError:
-        if not _SLUG.fullmatch(name):
-            raise InvalidRequest(
-                f"'{name[:140]}' is not a valid tenant name. Use a UUID, or up to 128 letters,"
-                " digits, `.`, `_` and `-`.",
-                field="tenant_id",
-            ) from None
-    return uuid5(TENANT_NAMESPACE, name)
 
 
 @dataclass(frozen=True)

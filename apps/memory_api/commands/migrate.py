@@ -18,7 +18,7 @@ import asyncpg
 import typer
 from sqlalchemy.engine import make_url
 
-from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.identity import KeyScope
 from memory_api.auth.queries import create_key, create_tenant
 from memory_api.commands.database import (
     CommandFailed,
@@ -27,6 +27,7 @@ from memory_api.commands.database import (
     open_database,
 )
 from memory_api.commands.tenants import owner_sessions
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.migrations import UnknownRevision, head_revision, upgrade
 from memory_api.core.settings import Settings
 

@@ -15,7 +15,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from memory_api.auth.identity import to_tenant_id
 from memory_api.auth.queries import list_active_tenant_ids, tenant_exists
 from memory_api.bootstrap import open_runtime
 from memory_api.commands.database import (
@@ -26,6 +25,7 @@ from memory_api.commands.database import (
     open_database,
 )
 from memory_api.core.errors import ConfigurationError
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.embeddings.registry import PROVIDERS, EmbedderSpec

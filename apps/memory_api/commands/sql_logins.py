@@ -19,11 +19,11 @@ from memory_api.analytics.queries import (
     drop_login,
     replace_sql_credential,
 )
-from memory_api.auth.identity import to_tenant_id
 from memory_api.auth.queries import tenant_exists
 from memory_api.commands.database import CommandFailed
 from memory_api.commands.tenants import print_result, run_as_owner
 from memory_api.core.db import Sessions
+from memory_api.core.ids import to_tenant_id
 from memory_api.tenants.audit_log import record_audit_event
 
 SCRAM_ITERATIONS = 4096

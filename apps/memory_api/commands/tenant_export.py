@@ -8,10 +8,10 @@ import typer
 
 from memory_api import main
 from memory_api.auth import queries
-from memory_api.auth.identity import to_tenant_id
 from memory_api.commands.database import CommandFailed
 from memory_api.commands.tenants import run_as_owner
 from memory_api.core.db import Sessions
+from memory_api.core.ids import to_tenant_id
 from memory_api.tenants.export import export_rows
 
 __all__ = ["export_tenant", "main"]  # `main` defines all tables, so that none is left out

@@ -15,7 +15,7 @@ import typer
 from sqlalchemy import select
 
 from memory_api.auth import queries
-from memory_api.auth.identity import KeyScope, parse_key, to_tenant_id
+from memory_api.auth.identity import KeyScope, parse_key
 from memory_api.auth.tables import ApiKeyRow, TenantRow
 from memory_api.commands.database import (
     CommandFailed,
@@ -24,6 +24,7 @@ from memory_api.commands.database import (
     open_database,
 )
 from memory_api.core.db import Sessions, open_engine
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.tenants.audit_log import record_audit_event, record_key_event
 

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Request
 
+from memory_api.api.deps import api_state_of
 from memory_api.auth.identity import Identity, KeyScope
 from memory_api.console.session import COOKIE_PATH, SESSION_COOKIE, Login, find_login
 from memory_api.console.translations import Translation, choose_language, load_translation
@@ -113,7 +114,7 @@ async def begin_visit(request: Request, runtime: Runtime) -> Visit:
         raise LoginRequired
     bind_log_context(tenant_id=login.caller.tenant_id, key_id=login.caller.key_id)
     request.state.identity = login.caller  # `api.deps.authenticate` finds the caller here
-    request.state.rate_limit = await runtime.rate_limits.count_request(login.caller)
+    request.state.rate_limit = await api_state_of(request).rate_limits.count_request(login.caller)
     project = login.caller.resolve_project(request.query_params.get("project") or None)
     return Visit(request, visit.translation, visit.theme, login, project)
 

@@ -1,5 +1,5 @@
 """Public IDs: UUIDv7, generated in Python because PostgreSQL 16 and 17 have no uuidv7(). Do not
-rely on their order.
+rely on their order. The ID of a tenant comes from its name.
 """
 
 from __future__ import annotations
@@ -7,9 +7,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import time
 from datetime import UTC, datetime
-from uuid import UUID
+from uuid import UUID, uuid5
+
+from memory_api.core.errors import InvalidRequest
+
+TENANT_NAMESPACE = UUID("6f0e7c1c-6f4b-5d0c-9b5e-8d2f0a1b7c3e")
+"""Must never change: the tenant IDs of slugs are derived from it."""
+
+_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def new_id() -> UUID:
@@ -56,3 +64,23 @@ def _uuid7(milliseconds: int, random_bytes: bytes) -> UUID:
     value = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76
     value |= (random >> 68 & 0xFFF) << 64 | 0b10 << 62 | random & 0x3FFF_FFFF_FFFF_FFFF
     return UUID(int=value)
+
+
+def to_tenant_id(name: str | UUID) -> UUID:
+    """Return a UUID unchanged, and for a slug its uuid5 in `TENANT_NAMESPACE`.
+
+    Raises `InvalidRequest` for a name that is neither a UUID nor a slug (1 to 128 letters, digits,
+    `.`, `_` or `-`).
+    """
+    if isinstance(name, UUID):
+        return name
+    try:
+        return UUID(name)
+    except ValueError:
+        if not _SLUG.fullmatch(name):
+            raise InvalidRequest(
+                f"'{name[:140]}' is not a valid tenant name. Use a UUID, or up to 128 letters,"
+                " digits, `.`, `_` and `-`.",
+                field="tenant_id",
+            ) from None
+    return uuid5(TENANT_NAMESPACE, name)

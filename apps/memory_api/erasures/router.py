@@ -18,8 +18,9 @@ from memory_api.api.deps import (
 )
 from memory_api.api.problems import problems
 from memory_api.api.route import ApiRoute
-from memory_api.auth.identity import Identity, KeyScope, to_tenant_id
+from memory_api.auth.identity import Identity, KeyScope
 from memory_api.core.errors import NotFound
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.pagination import to_page
 from memory_api.core.schemas import body_example
 from memory_api.erasures import queries

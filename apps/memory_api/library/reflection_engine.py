@@ -11,10 +11,10 @@ from uuid import UUID
 
 import asyncpg
 
-from memory_api.auth.identity import to_tenant_id
 from memory_api.auth.queries import tenant_exists
 from memory_api.core.db import Sessions, engine_from_pool
 from memory_api.core.errors import NotFound
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import get_logger
 from memory_api.embeddings.port import Embedder

@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from memory_api.api.deps import (
     Admin,
+    ApiStateDep,
     CursorQuery,
     Limit,
     Operator,
@@ -22,7 +23,7 @@ from memory_api.api.deps import (
 from memory_api.api.problems import Responses, problems
 from memory_api.api.route import ApiRoute
 from memory_api.auth import queries
-from memory_api.auth.identity import Identity, KeyScope, to_tenant_id
+from memory_api.auth.identity import Identity, KeyScope
 from memory_api.auth.queries import (
     create_key,
     get_api_key,
@@ -32,6 +33,7 @@ from memory_api.auth.queries import (
 )
 from memory_api.auth.tables import ApiKeyRow
 from memory_api.core.errors import Forbidden, NotFound
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.pagination import Cursor, parse_cursor_id, to_page
 from memory_api.core.schemas import body_example
 from memory_api.tenants.audit_log import record_audit_event, record_key_event
@@ -211,7 +213,9 @@ def _key_cursor(key: ApiKeyRow) -> Cursor:
     summary="Revoke an API key",
     responses=problems(404),
 )
-async def revoke_api_key(key_id: UUID, runtime: RuntimeDep, caller: Admin) -> None:
+async def revoke_api_key(
+    key_id: UUID, runtime: RuntimeDep, state: ApiStateDep, caller: Admin
+) -> None:
     """Revokes an API key, immediately in this process and within five seconds in others."""
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
         key = await get_api_key(session, key_id)
@@ -219,7 +223,7 @@ async def revoke_api_key(key_id: UUID, runtime: RuntimeDep, caller: Admin) -> No
             raise NotFound("API key not found.")
         await revoke_key(session, key_id)
         await record_key_event(session, "key.revoked", key)
-    runtime.key_cache.remove(key_id)
+    state.key_cache.remove(key_id)
 
 
 @router.get("/audit-log", tags=["tenants"], summary="List administrative acts")

@@ -7,8 +7,9 @@ from uuid import UUID
 
 from pydantic import AliasChoices, Field, field_validator
 
-from memory_api.auth.identity import KeyScope, to_tenant_id
+from memory_api.auth.identity import KeyScope
 from memory_api.core.errors import InvalidRequest
+from memory_api.core.ids import to_tenant_id
 from memory_api.core.schemas import (
     Metadata,
     Name,

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from memory_api.api.deps import (
     Admin,
+    ApiStateDep,
     CursorQuery,
     Limit,
     RuntimeDep,
@@ -49,8 +50,8 @@ async def require_tenant_admin(caller: Admin) -> None:
     require_whole_tenant(caller)
 
 
-async def limit_requested_deliveries(caller: Admin, runtime: RuntimeDep) -> None:
-    await runtime.rate_limits.count_requested_delivery(caller.tenant_id)
+async def limit_requested_deliveries(caller: Admin, state: ApiStateDep) -> None:
+    await state.rate_limits.count_requested_delivery(caller.tenant_id)
 
 
 router = APIRouter(

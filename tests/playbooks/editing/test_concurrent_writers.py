@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from httpx2 import AsyncClient
 
+from memory_api.bootstrap import build_runtime
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.errors import HanseiError
 from memory_api.core.ids import new_id
@@ -61,7 +62,7 @@ class Writers:
 async def writers(runtime: Runtime, database: Database, tenant: Any) -> Any:
     engine = open_engine(database.url("hansei_app"), pool_size=3)
     sessions = Sessions(engine)
-    other = Runtime(runtime.settings, sessions, runtime.default_embedder, runtime.queue, "other")
+    other = build_runtime(runtime.settings, sessions, runtime.default_embedder, runtime.queue)
     yield Writers(runtime, other, tenant.id)
     await sessions.close()
 

@@ -17,12 +17,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from memory_api.auth.identity import to_tenant_id
 from memory_api.auth.queries import create_tenant
 from memory_api.bootstrap import open_runtime
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.errors import HanseiError
-from memory_api.core.ids import new_id
+from memory_api.core.ids import new_id, to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.playbooks.bullet_rows import to_bullet
 from memory_api.playbooks.deltas import DeltaError, apply_deltas

@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from memory_api.api.deps import Admin, CursorQuery, RuntimeDep, Session
+from memory_api.api.deps import Admin, ApiStateDep, CursorQuery, RuntimeDep, Session
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.rendering import render_page
@@ -51,7 +51,7 @@ async def create_key(visit: CurrentVisit, session: Session, caller: Admin, form:
 
 @router.post("/{key_id}/revoke")
 async def revoke_key(
-    key_id: UUID, visit: CurrentVisit, runtime: RuntimeDep, caller: Admin
+    key_id: UUID, visit: CurrentVisit, runtime: RuntimeDep, state: ApiStateDep, caller: Admin
 ) -> Response:
-    await revoke_api_key(key_id, runtime, caller)
+    await revoke_api_key(key_id, runtime, state, caller)
     return RedirectResponse(visit.link("keys", done="revoked"), 303)
