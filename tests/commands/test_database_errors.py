@@ -86,6 +86,13 @@ async def test_database_error_is_one_line(
         assert len(err.splitlines()) == 1, err
 
 
+async def test_migrate_names_the_missing_extension(empty: str) -> None:
+    status, _, err = await run_command(("migrate",), connection(empty))
+    assert status == 2
+    assert "The pgvector extension is missing in this database." in err
+    assert len(err.splitlines()) == 1, err
+
+
 async def test_process_prints_one_line(bare: str) -> None:
     status, err = await run(("tenant", "create", "acme"), bare)
     assert (status, len(err.splitlines())) == (2, 1), err

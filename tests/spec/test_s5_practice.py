@@ -20,6 +20,19 @@ TROUBLE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
 RUN, QUERY = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", EVENTS, re.DOTALL))
 
 
+def test_what_lite_does_is_one_sentence_in_every_page() -> None:
+    description = Settings.model_fields["reflective_memory_mode"].description or ""
+    sentence = description.removesuffix(".")
+    assert sentence.startswith("`lite` reflects on")
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    naming = {page.name: page.read_text(encoding="utf-8") for page in pages}
+    naming.pop("spec-map.md")
+    naming = {name: text for name, text in naming.items() if re.search(r"`lite`|=lite\b", text)}
+    assert {name for name, text in naming.items() if sentence not in text} == set()
+    assert len(naming) >= 5
+    assert not [name for name, text in naming.items() if "=lite" in text]
+
+
 def test_example_contains_documented_fields() -> None:
     """Parameters and responses, prompts and models, errors with their context; what is done, and
     what it would be to succeed."""

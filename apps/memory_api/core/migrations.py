@@ -13,7 +13,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from memory_api.core.db import driver_url
+from memory_api.core.db import PGVECTOR_MISSING, driver_url
+from memory_api.core.errors import ConfigurationError
 from memory_api.core.resources import packaged_path
 
 
@@ -55,10 +56,13 @@ def function_statements() -> dict[str, str]:
 
 async def upgrade(owner_url: str, revision: str = "head") -> None:
     """Run all pending migrations in one transaction. An advisory lock makes a second caller
-    wait.
+    wait. Raises ConfigurationError without the extension pgvector, which only a superuser can
+    create.
     """
 
     def migrate(connection: Connection) -> None:
+        if connection.scalar(text("select to_regtype('vector')")) is None:
+            raise ConfigurationError(PGVECTOR_MISSING)
         _reject_unknown_revision(connection)
         command.upgrade(alembic_config(connection), revision)
 

@@ -157,7 +157,7 @@ class Settings(LearningSettings):
     reflective_memory_mode: Literal["full", "lite"] = Field(
         "full",
         validation_alias=_env("HANSEI_REFLECTIVE_MEMORY_MODE", "REFLECTIVE_MEMORY_MODE"),
-        description="`lite`: reflects on the traces that you send, except plain successes, and "
+        description="`lite` reflects on the traces that you send, except plain successes, and "
         "starts no reflection on a schedule: no dreaming, and session summaries only on request.",
     )
     llm_provider: Literal["openai", "azure", "anthropic", "bedrock", "none"] | None = Field(
