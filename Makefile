@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
 
-.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check freeze openapi docs audit dist
+.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check freeze openapi docs audit dist release-check
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,9 @@ dist: setup-dev ## build the sdists and wheels, and the package for npm, in buil
 	$(BIN)/python -m hatchling build -d build/dist
 	cd sdk && ../$(BIN)/python -m hatchling build -d ../build/dist
 	cd sdk/typescript && npm ci --silent && npm pack --silent --pack-destination ../../build/dist
+
+release-check: setup-dev ## build and try what a release publishes, and list what is missing; TAG=v1.2.3 checks the tag too
+	$(BIN)/python -m tests.deploy.release $(TAG)
 
 bench: setup-dev ## run benchmarks and print tables (bench/README.md)
 	$(BIN)/python -m bench $(ARGS)

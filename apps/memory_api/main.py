@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
@@ -91,7 +92,7 @@ def create_app(
 
     app = FastAPI(
         title="Hansei",
-        version="0.1.0",
+        version=version("hansei-server"),
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,

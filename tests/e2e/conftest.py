@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pwd
 import shutil
 import signal
@@ -25,6 +26,8 @@ from tests.support.paths import ROOT
 from tests.support.processes import free_port
 
 PATIENCE = 90.0
+INSTALLED = os.environ.get("HANSEI_TEST_PYTHON")
+"""The Python of an installation to test instead of the sources (`make release-check`)."""
 
 
 @dataclass
@@ -61,13 +64,11 @@ class Home:
             )
 
     def argv(self, *command: str) -> list[str]:
-        return [sys.executable, "-m", "hansei", *command]
+        return [INSTALLED or sys.executable, "-m", "hansei", *command]
 
     def options(self) -> dict[str, Any]:
         home = {"HOME": str(self.folder), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-        sources = {
-            "PYTHONPATH": f"{ROOT / 'apps'}:{ROOT / 'sdk'}:{ROOT}"
-        }  # these, whatever is installed
+        sources = {"PYTHONPATH": f"{ROOT / 'apps'}:{ROOT / 'sdk'}:{ROOT}"} if not INSTALLED else {}
         env = home | sources | {"HANSEI_DATA_DIR": str(self.data), **self.extra}
         account: dict[str, Any] = {}
         if self.user is not None:

@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from hansei import Hansei
-from tests.e2e.conftest import Up, until
+from tests.e2e.conftest import INSTALLED, Up, until
 from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_tour_runs_as_printed(running: Up) -> None:
     new_key = ("key", "create", "--tenant", "tour", "--scope", "admin", "--json")
     key = json.loads(running.home.run(*new_key, capture_output=True).stdout)["key"]
     access = {"HANSEI_API_KEY": key, "HANSEI_URL": running.told["url"]}
-    programs = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    programs = {"PATH": f"{Path(INSTALLED or sys.executable).parent}:/usr/bin:/bin"}
     home = replace(running.home, extra=access | programs)
 
     def run(block: Block) -> str:
