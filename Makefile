@@ -67,10 +67,10 @@ bench-check: setup-dev ## fail if search costs over 15 % more CPU than committed
 lock: setup-dev ## compile the lock files from both pyproject.toml
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --universal --python-version 3.11 \
 	  $(ARGS) --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package hansei \
-	  pyproject.toml --extra build -o requirements.lock
+	  pyproject.toml --extra build --extra all -o requirements.lock
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --universal --python-version 3.11 \
 	  $(ARGS) --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package hansei \
-	  pyproject.toml --extra build --extra dev -c requirements.lock -o requirements-dev.lock
+	  pyproject.toml --extra build --extra all --extra dev -c requirements.lock -o requirements-dev.lock
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Hansei needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

@@ -7,6 +7,7 @@ so the tenant, the key scopes and the rate limits are those of the HTTP API.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -19,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hansei.client import AsyncHansei
 from memory_api.api.deps import api_state_of, authenticate
 from memory_api.api.request_body import MAX_BODY, BodyStream, read_body
-from memory_api.core.errors import PayloadTooLarge, Unauthorized
+from memory_api.core.errors import NotFound, PayloadTooLarge, Unauthorized
 from memory_api.core.json_input import MAX_VALUES, have_too_many_values
 
 PATH = "/mcp"
@@ -38,8 +39,9 @@ class McpEndpoint:
         self._stop = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises `Unauthorized` without a valid API key, and `PayloadTooLarge`. The MCP library
-        has no limits: it would read a body of a gigabyte.
+        """Raises `Unauthorized` without a valid API key, `PayloadTooLarge`, and `NotFound` if the
+        extra `mcp` is not installed. The MCP library has no limits: it would read a body of a
+        gigabyte.
         """
         body = BodyStream(Request(scope, receive))
         request = Request(scope, body)
@@ -56,6 +58,8 @@ class McpEndpoint:
         await server(scope, _replay(read.raw, receive), send)
 
     async def _start(self) -> ASGIApp:
+        if importlib.util.find_spec("mcp") is None:
+            raise NotFound("This service has no MCP endpoint. Install hansei-server[mcp].")
         async with self._lock:
             if self._server is None:
                 started: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -65,6 +66,15 @@ async def test_request_without_a_valid_key_is_401(http: httpx2.AsyncClient) -> N
         answer = await http.post("/mcp", headers=headers, json={})
         assert_problem(answer, 401, "unauthorized")
         assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_service_without_the_extra_names_it(
+    api: httpx2.AsyncClient, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    answer = await api.post("/mcp", json={})
+    assert "hansei-server[mcp]" in assert_problem(answer, 404, "not_found")["detail"]
+    assert_problem(await http.post("/mcp", json={}), 401, "unauthorized")
 
 
 async def test_huge_message_is_refused(api: httpx2.AsyncClient) -> None:

@@ -63,6 +63,13 @@ def test_pdf_is_read_by_page() -> None:
     assert [page.strip() for page in pages] == ["First page", "Second page"]
 
 
+def test_pdf_without_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    with pytest.raises(UnreadableDocument, match=r"hansei-server\[documents\]") as raised:
+        extract_text(make_pdf(["Text"]), "application/pdf")
+    assert raised.value.code == "pdf_not_supported"
+
+
 def test_a_process_without_pdf_documents_does_not_import_their_parser() -> None:
     code = (
         "import sys, memory_api.commands.processes;"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import zipfile
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.deploy import release
+from tests.deploy.packages import DOCUMENT, reasons
 from tests.deploy.release import (
+    MAX_PACKAGES,
     VERSIONS,
     Missing,
     ToDo,
@@ -121,3 +124,17 @@ def test_contents_of_wheels(
     else:
         with pytest.raises(Missing, match=problem):
             check_wheels("")
+
+
+def test_table_lists_every_package() -> None:
+    """Those of an installation without extras; the lock files have their versions."""
+    listed = re.findall(
+        r"^\| ([a-z0-9-]+) \| [\d.]+ \| (.*) \|$", DOCUMENT.read_text(), re.MULTILINE
+    )
+    names = {name for name, _ in listed}
+    locked = set(
+        re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    )
+    assert set(reasons()) - {"hansei"} <= names <= locked | {"hansei", "hansei-server"}
+    assert [name for name, reason in listed if not reason.removeprefix("needed by ")] == []
+    assert len(names) <= MAX_PACKAGES

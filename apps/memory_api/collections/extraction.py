@@ -145,8 +145,13 @@ def _decode_text(data: bytes) -> str:
 
 def _extract_pdf(data: bytes) -> ExtractedText:
     # Imported with the first PDF: it takes 13 MB, half of them for cryptography.
-    from pypdf import PasswordType, PdfReader  # noqa: PLC0415
-    from pypdf.errors import DependencyError, PdfReadError, PyPdfError  # noqa: PLC0415
+    try:
+        from pypdf import PasswordType, PdfReader  # noqa: PLC0415
+        from pypdf.errors import DependencyError, PdfReadError, PyPdfError  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UnreadableDocument(
+            "pdf_not_supported", "This service does not read PDF. Install hansei-server[documents]."
+        ) from error
 
     try:
         reader = PdfReader(io.BytesIO(data))

@@ -95,8 +95,9 @@ def check_model_settings(settings: Settings) -> list[str]:
         raise ConfigurationError(
             f"HANSEI_LLM_PROVIDER={provider} has no default model. Set HANSEI_LLM_MODEL."
         )
+    _check_extra(provider)
     if provider == "bedrock":
-        _check_bedrock(names)
+        _check_claude(names)
         return names
     key, base_url = _credentials_by_provider(settings)[provider]
     if key is None and (provider != "openai" or base_url is None):
@@ -114,12 +115,25 @@ _KEY_SETTINGS = {
 }
 
 
-def _check_bedrock(models: Sequence[str]) -> None:
-    if importlib.util.find_spec("botocore") is None:
+_EXTRAS = {
+    "anthropic": ("anthropic", "anthropic"),
+    "openai": ("openai", "openai"),
+    "azure": ("openai", "openai"),
+    "bedrock": ("bedrock", "botocore"),
+}
+"""The extra of a provider, and a module that only this extra installs."""
+
+
+def _check_extra(provider: str) -> None:
+    extra, module = _EXTRAS[provider]
+    if importlib.util.find_spec(module) is None:
         raise ConfigurationError(
-            "HANSEI_LLM_PROVIDER=bedrock needs the extra `bedrock`:"
-            " pip install 'hansei-server[bedrock]'."
+            f"HANSEI_LLM_PROVIDER={provider} needs the extra `{extra}`:"
+            f" pip install 'hansei-server[{extra}]'."
         )
+
+
+def _check_claude(models: Sequence[str]) -> None:
     for model in models:
         # An ARN of an inference profile does not name its model.
         if "anthropic" not in model and not model.startswith("arn:"):
