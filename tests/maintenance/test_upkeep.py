@@ -6,15 +6,17 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import func, select, text, update
+from sqlalchemy import delete, func, select, text, update
 
 from memory_api.api.idempotency import IdempotencyKeyRow
 from memory_api.auth.tables import TenantRow
+from memory_api.core.db import transaction_time
 from memory_api.maintenance import upkeep
 from memory_api.maintenance.retention import expiry
+from memory_api.maintenance.tasks import TASKS
 from memory_api.memories.index import writer
 from memory_api.memories.tables import ScopeStatRow
 from memory_api.playbooks.tables import MemoryUsageRow, RetrievalRow
@@ -276,3 +278,59 @@ async def test_dead_upkeep_run_is_kept(runtime, tenant, run_upkeep_round) -> Non
     await run_upkeep_round()
     states = {run.state for run in await runs_of(runtime, tenant.id, upkeep.UPKEEP)}
     assert states == {"dead", "done"}
+
+
+async def test_upkeep_of_an_idle_tenant_is_due_when_a_retention_ends(
+    runtime, api, tenant, run_upkeep_round
+) -> None:
+    """Four days after its last request, nobody has used the tenant; the fifth ends a policy."""
+    policy = {"items": [{"project_id": "short", "trace_days": 5}]}
+    (await api.put("/api/v1/retention", json=policy)).raise_for_status()
+    for project in ("short", "other"):
+        trace = {"project_id": project, "events": OPEN["events"]}
+        (await api.post("/api/v1/traces", json=trace)).raise_for_status()
+    await run_upkeep_round()
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        days = timedelta(days=4)
+        await session.execute(
+            update(TraceRow)
+            .where(TraceRow.tenant_id == tenant.id)
+            .values(created_at=TraceRow.created_at - days)
+        )
+        now = await transaction_time(session)
+        due_at = await upkeep.next_upkeep(session, runtime.settings, uuid4())
+        retention = TASKS["retention"]
+        tomorrow = retention.period_start(now) + timedelta(days=1)
+        assert due_at == tomorrow + timedelta(days=1), "the first run after the end"
+        await session.execute(
+            update(TraceRow)
+            .where(TraceRow.tenant_id == tenant.id, TraceRow.project_id == "short")
+            .values(created_at=TraceRow.created_at - days)
+        )
+        assert await upkeep.next_upkeep(session, runtime.settings, uuid4()) == tomorrow, "overdue"
+        await session.execute(
+            delete(TraceRow).where(TraceRow.tenant_id == tenant.id, TraceRow.project_id == "short")
+        )
+        idle = await upkeep.next_upkeep(session, runtime.settings, uuid4())
+        assert idle > now + timedelta(days=6), "the other project has no limit"
+
+
+async def test_old_runs_are_deleted_whatever_their_kind(
+    runtime, tenant, run_upkeep_round, monkeypatch
+) -> None:
+    monkeypatch.setattr(expiry, "ROWS_PER_BATCH", 2)
+    too_old = timedelta(days=runtime.settings.run_retention_days, seconds=1)
+    states = ("done", "failed", "dead", "done", "running")
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        for state in states:
+            run = lifecycle.new_run(session, "evaluate", project_id="default")
+            run.state, run.created_at = state, datetime.now(UTC) - too_old
+            run.lease_until = datetime.now(UTC) + timedelta(hours=1)
+        new = lifecycle.new_run(session, "evaluate", project_id="default")
+        new.state = "done"
+    result = await run_upkeep_round()
+    assert result["runs_deleted"] == 4
+    assert {run.state for run in await runs_of(runtime, tenant.id, "evaluate")} == {
+        "running",
+        "done",
+    }

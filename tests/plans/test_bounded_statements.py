@@ -201,3 +201,24 @@ async def test_figures_of_the_queue_count_up_to_a_limit(connection: Any) -> None
     assert due["count"] + delayed["count"] == 1_000
     assert due["age"] >= ROWS - 1, "the oldest of all, not of those counted"
     assert running["count"] == 1
+
+
+async def test_deleting_old_runs_reads_a_batch(connection: Any) -> None:
+    statement = parse_statement(read_sql("maintenance/maintenance.sql", "delete_old_runs"))
+    parameters = {"tenant": TENANT, "before": datetime.now(UTC) + timedelta(days=1)}
+    assert await rows_read(connection, statement, parameters | {"batch_size": 100}) <= 200
+
+
+async def test_next_expiry_reads_the_oldest_rows(connection: Any) -> None:
+    projects = parse_statement(read_sql("maintenance/maintenance.sql", "list_projects"))
+    assert await rows_read(connection, projects, {"tenant": TENANT}) <= FEW
+    statement = parse_statement(read_sql("maintenance/maintenance.sql", "next_expiry"))
+    days = ("event_days", "trace_days", "retrieval_days", "llm_call_days")
+    parameters = {
+        "tenant": TENANT,
+        "projects": ["p"],
+        "response_age": timedelta(days=1),
+        "reply_age": timedelta(days=1),
+        **{name: [30] for name in days},
+    }
+    assert await rows_read(connection, statement, parameters) <= FEW

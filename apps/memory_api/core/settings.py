@@ -246,6 +246,12 @@ class Settings(LearningSettings):
     retrieval_retention_days: int = Field(
         90, ge=1, description="Retention of retrievals (searches and renders), in days."
     )
+    run_retention_days: int = Field(
+        400,
+        ge=1,
+        description="Retention of runs that ended, in days. Without its runs, analytics does not"
+        " know for which trace and playbook a model call was made.",
+    )
     memory_decay_rate: float = Field(
         0.01,
         ge=0,

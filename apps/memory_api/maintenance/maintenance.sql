@@ -18,6 +18,60 @@ select least(
     now() + interval '7 days' * (0.9 + 0.1 * random())
 )
 
+-- name: list_projects
+-- The projects that have traces or memories. Reads one trace of each project.
+with recursive projects (project_id) as (
+    (select t.project_id from traces t where t.tenant_id = :tenant order by t.project_id limit 1)
+    union all
+    select next.project_id
+    from projects p
+    cross join lateral (
+        select t.project_id from traces t where t.tenant_id = :tenant and t.project_id > p.project_id order by t.project_id limit 1
+    ) next
+)
+select p.project_id from projects p
+union
+select s.project_id from scopes s where s.tenant_id = :tenant
+
+-- name: next_expiry
+-- When the retention of something of the tenant ends next: of the oldest row of each kind and project. The lists are parallel: the projects
+-- and the days of their policies, null for no limit. Of the model calls, the oldest 1,000 are read.
+select min(e.expires_at)
+from (
+    select x.created_at + make_interval(days => x.days) expires_at
+    from unnest(cast(:projects as text[]), cast(:event_days as int[]), cast(:trace_days as int[]), cast(:retrieval_days as int[]),
+                cast(:llm_call_days as int[])) p(project_id, event_days, trace_days, retrieval_days, llm_call_days)
+    cross join lateral (
+        (
+            select t.created_at, p.trace_days days from traces t
+            where t.tenant_id = :tenant and t.project_id = p.project_id and t.state = 'closed' and p.trace_days is not null
+            order by t.created_at limit 1
+        )
+        union all
+        (
+            select t.created_at, p.event_days from traces t
+            where t.tenant_id = :tenant and t.project_id = p.project_id and t.state = 'closed' and p.event_days is not null
+              and t.events_deleted_at is null
+            order by t.created_at limit 1
+        )
+        union all
+        select min(r.created_at), p.retrieval_days
+        from scopes s
+        cross join lateral (
+            select o.created_at from retrievals o where o.tenant_id = :tenant and o.scope_id = s.id order by o.created_at limit 1
+        ) r
+        where s.tenant_id = :tenant and s.project_id = p.project_id
+        union all
+        select min(c.created_at), p.llm_call_days
+        from (select l.created_at, l.project_id from llm_calls l where l.tenant_id = :tenant order by l.created_at limit 1000) c
+        where p.llm_call_days is not null and coalesce(c.project_id, 'default') = p.project_id
+    ) x
+    union all
+    select min(k.created_at) + cast(:response_age as interval) from idempotency_keys k where k.tenant_id = :tenant
+    union all
+    select min(r.created_at) + cast(:reply_age as interval) from llm_replies r where r.tenant_id = :tenant
+) e
+
 -- name: start_period
 -- The start of a scheduled task, if it was not started since the beginning of its period. Exactly one caller gets a row.
 insert into maintenance_tasks as t (tenant_id, task, started_at, run_id)
@@ -26,6 +80,17 @@ on conflict (tenant_id, task) do update
 set started_at = now(), run_id = excluded.run_id
 where t.tenant_id = :tenant and t.started_at < :period_start
 returning t.task
+
+-- name: delete_old_runs
+-- Deletes a batch of the runs that ended and were created before a time, the oldest first.
+with batch as materialized (
+    select r.id from runs r
+    where r.tenant_id = :tenant and r.created_at < :before and r.state not in ('queued', 'running')
+    order by r.created_at limit :batch_size
+)
+delete from runs r
+where r.tenant_id = :tenant and r.id = any(array(select id from batch))
+returning 1
 
 -- name: delete_idempotency_keys
 -- Deletes a batch of the idempotency keys that are older than a time.

@@ -15,11 +15,12 @@ from memory_api.budgets.reservations import settle_expired
 from memory_api.core.db import current_tenant_id, transaction_time
 from memory_api.core.ids import new_id
 from memory_api.core.resources import load_sql
+from memory_api.core.settings import Settings
 from memory_api.curation.cleanup import enqueue_cleanups
 from memory_api.embeddings.port import EmbedderUnavailable
 from memory_api.maintenance.reindexing import delete_old_vectors, retokenize_tenant
-from memory_api.maintenance.retention.expiry import delete_expired_rows
-from memory_api.maintenance.tasks import scheduled_tasks
+from memory_api.maintenance.retention.expiry import delete_expired_rows, next_expiry
+from memory_api.maintenance.tasks import PERIODS, TASKS, scheduled_tasks
 from memory_api.memories.index.scopes import acquire_tenant_lock
 from memory_api.memories.index.writer import fold_scope_stats
 from memory_api.playbooks.inbox.inbox import queue_missing_curations
@@ -135,14 +136,16 @@ class UpkeepStep(Step[datetime, UpkeepDone, StepResult]):
         }
         await delete_finished_runs(session, datetime.now(UTC) - UPKEEP_RUN_RETENTION)
         await delete_finished_deliveries(session, datetime.now(UTC) - DELIVERY_RETENTION)
-        next_at = await next_upkeep(session, run.id)
+        next_at = await next_upkeep(session, runtime.settings, run.id)
         await finish_upkeep(session, run.tenant_id, output.started_at, next_at)
         return StepResult(data=data)
 
 
-async def next_upkeep(session: AsyncSession, run_id: UUID) -> datetime:
-    """When the tenant needs upkeep again if nothing happens until then."""
-    return await session.scalar(
+async def next_upkeep(session: AsyncSession, settings: Settings, run_id: UUID) -> datetime:
+    """When the tenant needs upkeep again if nothing happens until then. For what expires it is the
+    next start of the task `retention`, which deletes once a day.
+    """
+    due_at: datetime = await session.scalar(
         NEXT_UPKEEP,
         {
             "tenant": current_tenant_id(session),
@@ -150,6 +153,12 @@ async def next_upkeep(session: AsyncSession, run_id: UUID) -> datetime:
             "idle_seconds": MAX_IDLE_SECONDS,
         },
     )
+    expires_at = await next_expiry(session, settings)
+    if expires_at is None:
+        return due_at
+    task = TASKS["retention"]
+    retention_at = task.period_start(await transaction_time(session)) + PERIODS[task.period]
+    return min(due_at, max(retention_at, task.period_start(expires_at) + PERIODS[task.period]))
 
 
 async def start_due_tasks(runtime: Runtime, session: AsyncSession) -> list[str]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from uuid import UUID
 
 from sqlalchemy import TextClause
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api.idempotency import RETENTION
 from memory_api.core.db import current_tenant_id
 from memory_api.core.resources import load_sql
+from memory_api.core.settings import Settings
 from memory_api.maintenance.retention.queries import list_policies, list_projects
 from memory_api.maintenance.tables import RetentionPolicyRow
 from memory_api.runs.lifecycle import StepResult
@@ -25,6 +28,8 @@ DELETE_EVENTS = load_sql("maintenance/maintenance.sql", "delete_events")
 DELETE_MODEL_CALLS = load_sql("maintenance/maintenance.sql", "delete_model_calls")
 DELETE_RETRIEVALS = load_sql("maintenance/maintenance.sql", "delete_retrievals")
 DELETE_IDEMPOTENCY_KEYS = load_sql("maintenance/maintenance.sql", "delete_idempotency_keys")
+DELETE_OLD_RUNS = load_sql("maintenance/maintenance.sql", "delete_old_runs")
+NEXT_EXPIRY = load_sql("maintenance/maintenance.sql", "next_expiry")
 DELETE_RESERVATIONS = load_sql("maintenance/maintenance.sql", "delete_reservations")
 DELETE_STORED_REPLIES = load_sql("maintenance/maintenance.sql", "delete_stored_replies")
 DELETE_BUDGET_TOTALS = load_sql("maintenance/maintenance.sql", "delete_budget_totals")
@@ -63,6 +68,14 @@ async def delete_old_totals(runtime: Runtime, tenant_id: UUID) -> int:
     return await _delete_in_batches(runtime, tenant_id, DELETE_BUDGET_TOTALS, TOTAL_RETENTION)
 
 
+async def delete_old_runs(runtime: Runtime, tenant_id: UUID) -> int:
+    """Deletes runs of any kind that ended and are older than HANSEI_RUN_RETENTION_DAYS. Returns
+    their number.
+    """
+    retention = timedelta(days=runtime.settings.run_retention_days)
+    return await _delete_in_batches(runtime, tenant_id, DELETE_OLD_RUNS, retention)
+
+
 async def delete_expired_rows(runtime: Runtime, tenant_id: UUID) -> dict[str, int]:
     """Deletes what has expired. Returns the number of rows by kind."""
     return {
@@ -70,7 +83,51 @@ async def delete_expired_rows(runtime: Runtime, tenant_id: UUID) -> dict[str, in
         "reservations_deleted": await delete_old_reservations(runtime, tenant_id),
         "stored_replies_deleted": await delete_old_stored_replies(runtime, tenant_id),
         "budget_totals_deleted": await delete_old_totals(runtime, tenant_id),
+        "runs_deleted": await delete_old_runs(runtime, tenant_id),
     }
+
+
+@dataclass(frozen=True)
+class ProjectPolicy:
+    """The days that data of a project is stored. None: no limit."""
+
+    event_days: int | None
+    trace_days: int | None
+    retrieval_days: int
+    llm_call_days: int | None
+
+
+async def load_policies(session: AsyncSession, settings: Settings) -> dict[str, ProjectPolicy]:
+    """Project → its policy, else that of all other projects, for projects with data."""
+    policies = {row.project_id: row for row in await list_policies(session)}
+    default = policies.get("", RetentionPolicyRow())
+    projects = sorted(await list_projects(session) | policies.keys() - {""})
+    rows = [(project, policies.get(project, default)) for project in projects]
+    return {
+        project: ProjectPolicy(
+            row.event_days,
+            row.trace_days,
+            row.retrieval_days or settings.retrieval_retention_days,
+            row.llm_call_days,
+        )
+        for project, row in rows
+    }
+
+
+async def next_expiry(session: AsyncSession, settings: Settings) -> datetime | None:
+    """When the retention of something of the tenant ends next. In the past if it is to be deleted
+    now, None if nothing expires.
+    """
+    policies = await load_policies(session, settings)
+    days = {
+        field.name: [getattr(policy, field.name) for policy in policies.values()]
+        for field in fields(ProjectPolicy)
+    }
+    ages = {"response_age": RETENTION, "reply_age": STORED_REPLY_RETENTION}
+    return await session.scalar(
+        NEXT_EXPIRY,
+        {"tenant": current_tenant_id(session), "projects": list(policies), **days, **ages},
+    )
 
 
 async def delete_by_policy(runtime: Runtime, run: RunRow) -> StepResult:
@@ -79,9 +136,7 @@ async def delete_by_policy(runtime: Runtime, run: RunRow) -> StepResult:
     """
     tenant_id = run.tenant_id
     async with runtime.sessions.for_tenant(tenant_id) as session:
-        policies = {row.project_id: row for row in await list_policies(session)}
-        projects = await list_projects(session)
-    default = policies.get("", RetentionPolicyRow())
+        policies = await load_policies(session, runtime.settings)
     counts: Counter[str] = Counter()
     full_rounds = 0
 
@@ -90,8 +145,7 @@ async def delete_by_policy(runtime: Runtime, run: RunRow) -> StepResult:
         counts[kind] += number
         full_rounds += number >= MAX_BATCHES_PER_ROUND * batch_limit
 
-    for project in sorted(projects | policies.keys() - {""}):
-        policy = policies.get(project, default)
+    for project, policy in policies.items():
         named = {"project": project}
         traces = await _delete_traces(runtime, tenant_id, project, policy)
         count("traces_deleted", traces, TRACES_PER_BATCH)
@@ -110,9 +164,8 @@ async def delete_by_policy(runtime: Runtime, run: RunRow) -> StepResult:
                 runtime, tenant_id, DELETE_MODEL_CALLS, timedelta(days=policy.llm_call_days), named
             )
             count("model_calls_deleted", calls, ROWS_PER_BATCH)
-        days = policy.retrieval_days or runtime.settings.retrieval_retention_days
         retrievals = await _delete_in_batches(
-            runtime, tenant_id, DELETE_RETRIEVALS, timedelta(days=days), named
+            runtime, tenant_id, DELETE_RETRIEVALS, timedelta(days=policy.retrieval_days), named
         )
         count("retrievals_deleted", retrievals, ROWS_PER_BATCH)
     return StepResult(data={**counts, HAS_MORE: full_rounds > 0})

@@ -8,9 +8,10 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
+from memory_api.core.resources import load_sql
 from memory_api.maintenance.tables import RetentionPolicyRow
-from memory_api.memories.tables import ScopeRow
-from memory_api.traces.tables import TraceRow
+
+LIST_PROJECTS = load_sql("maintenance/maintenance.sql", "list_projects")
 
 
 async def list_policies(session: AsyncSession) -> Sequence[RetentionPolicyRow]:
@@ -32,11 +33,5 @@ async def replace_policies(session: AsyncSession, rows: Iterable[RetentionPolicy
 
 async def list_projects(session: AsyncSession) -> set[str]:
     """The projects that have memories or traces."""
-    tenant = current_tenant_id(session)
-    scopes = await session.scalars(
-        select(ScopeRow.project_id).where(ScopeRow.tenant_id == tenant).distinct()
-    )
-    traces = await session.scalars(
-        select(TraceRow.project_id).where(TraceRow.tenant_id == tenant).distinct()
-    )
-    return {*scopes, *traces}
+    found = await session.scalars(LIST_PROJECTS, {"tenant": current_tenant_id(session)})
+    return set(found)
