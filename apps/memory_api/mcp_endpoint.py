@@ -21,7 +21,7 @@ from hansei.client import AsyncHansei
 from memory_api.api.deps import api_state_of, authenticate
 from memory_api.api.request_body import MAX_BODY, BodyStream, read_body
 from memory_api.core.errors import NotFound, PayloadTooLarge, Unauthorized
-from memory_api.core.json_input import MAX_VALUES, have_too_many_values
+from memory_api.core.json_input import JSON_LIMITS, have_too_many_values
 
 PATH = "/mcp"
 
@@ -50,7 +50,7 @@ class McpEndpoint:
             body.wait_for = partial(api_state_of(request).body_pace.wait, caller.tenant_id)
             read = await read_body(request, MAX_BODY)
             if have_too_many_values([read.raw]):
-                raise PayloadTooLarge(f"A message can have at most {MAX_VALUES:,} values.")
+                raise PayloadTooLarge(f"A message can have at most {JSON_LIMITS}.")
         except Exception:
             await body.discard()
             raise

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 import httpx2
+import pytest
 from fastapi import FastAPI
 from httpx2 import AsyncClient
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
+from memory_api.api.problems import LoggedErrors
 from memory_api.auth.identity import generate_key
 from memory_api.bootstrap import open_runtime
 from memory_api.core.settings import Settings
@@ -88,6 +91,28 @@ async def test_unexpected_error_reveals_nothing(runtime: Runtime) -> None:
     failure = next(entry for entry in logged if entry["event"] == "request_failed")
     assert failure["request_id"] == answer.headers["x-request-id"]
     assert "hunter2" in str(failure["exc_info"])
+
+
+async def test_server_does_not_get_an_error_that_was_logged(runtime: Runtime) -> None:
+    """Uvicorn would log its traceback a second time. It still gets one that nobody has logged."""
+    app = create_app(runtime.settings, runtime=runtime)
+
+    @app.get("/broken")
+    async def broken() -> None:  # pyright: ignore[reportUnusedFunction]
+        raise RuntimeError("logged")
+
+    async def unlogged(scope: Any, receive: Any, send: Any) -> None:
+        raise RuntimeError("not logged")
+
+    with capture_logs() as logged:
+        transport = httpx2.ASGITransport(app=LoggedErrors(app))
+        async with AsyncClient(transport=transport, base_url="http://hansei") as http:
+            assert (await http.get("/broken")).status_code == 500
+        transport = httpx2.ASGITransport(app=LoggedErrors(unlogged))
+        async with AsyncClient(transport=transport, base_url="http://hansei") as http:
+            with pytest.raises(RuntimeError, match="not logged"):
+                await http.get("/broken")
+    assert [entry["event"] for entry in logged if "exc_info" in entry] == ["request_failed"]
 
 
 async def test_every_response_has_request_id(http: AsyncClient, api: AsyncClient) -> None:

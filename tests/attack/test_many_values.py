@@ -18,14 +18,14 @@ from pydantic import ValidationError
 from memory_api.core import isolated_work, json_input
 from memory_api.core.errors import PayloadTooLarge
 from memory_api.core.isolated_work import ISOLATION
-from memory_api.core.json_input import MAX_VALUES, have_too_many_values
+from memory_api.core.json_input import MAX_NAMES, MAX_VALUES, have_too_many_values
 from memory_api.playbooks.formats import transfer
 from memory_api.playbooks.models import Playbook
 from memory_api.traces.importers.formats import convert_session
 from memory_api.traces.otlp.decoding import JSON, MAX_FIELDS, PROTOBUF, decode_request
 from memory_api.traces.redaction import MAX_SEARCHED_INLINE, redact_trace_isolated
 from memory_api.traces.schemas import CreateTraceRequest
-from tests.support.api_calls import event, send_raw
+from tests.support.api_calls import event, send_raw, trace
 from tests.support.cases import each_case
 from tests.support.problems import assert_problem
 
@@ -61,6 +61,46 @@ def test_values_are_counted_outside_of_strings(value: Any, escapes: bool) -> Non
         if signs > 1:
             patch.setattr(json_input, "MAX_VALUES", signs - 1)
             assert have_too_many_values([raw])
+
+
+def most_names(value: Any) -> int:
+    """The names of the object that has the most."""
+    if not isinstance(value, list | dict):
+        return 0
+    items = list(value.values()) if isinstance(value, dict) else value
+    own = len(value) if isinstance(value, dict) else 0
+    return max([own, *map(most_names, items)])
+
+
+@given(value=json_values, escapes=st.booleans())
+def test_names_of_the_largest_object_are_counted(value: Any, escapes: bool) -> None:
+    raw = json.dumps(value, ensure_ascii=escapes).encode()
+    names = most_names(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_input, "MAX_NAMES", names)
+        assert not have_too_many_values([raw])
+        patch.setattr(json_input, "MAX_NAMES", names - 1)
+        assert have_too_many_values([raw]) == (names > 0)
+
+
+async def test_object_with_many_names_is_refused_before_it_is_parsed(
+    api: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parser would hold the interpreter, and so stop all requests, for a second."""
+    parsed: list[bytes] = []
+    parse = json_input.from_json
+
+    def watched(raw: bytes, **options: Any) -> Any:
+        parsed.append(raw)
+        return parse(raw, **options)
+
+    monkeypatch.setattr(json_input, "from_json", watched)
+    for count, status in ((740_000, 413), (MAX_NAMES, 201)):
+        metadata = {f"k{number}": 0 for number in range(count)}
+        raw = json.dumps(trace(metadata=metadata)).encode()
+        answer = await send_raw(api, "/api/v1/traces", raw)
+        assert answer.status_code == status, answer.text[:500]
+    assert len(parsed) == 1
 
 
 def test_strings_without_values_are_counted_too() -> None:

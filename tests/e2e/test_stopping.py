@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
+import httpx2
 import psutil
 import pytest
 
@@ -91,6 +93,35 @@ def test_interrupted_while_it_starts(home: Home, phase: str, number: signal.Sign
             assert process.stdout.read() == "", "the API had not answered"
             process.stdout.close()
     assert "Traceback" not in home.log.read_text()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+def test_two_signals_at_once_leave_no_database(home: Home, processes: int, pause: float) -> None:
+    port = free_port()
+    assert home.run("migrate").returncode == 0
+    process = home.start("serve", "--port", str(port), "--processes", str(processes))
+    try:
+        until(lambda: _answers(port), "the API answers")
+        server = next(
+            child for child in psutil.Process(process.pid).children() if child.name() == "postgres"
+        )
+        process.send_signal(signal.SIGTERM)
+        time.sleep(pause)
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    assert not server.is_running(), "the database has stopped before the command ended"
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx2.get(f"http://127.0.0.1:{port}/health").status_code == 200
+    except httpx2.TransportError:
+        return False
 
 
 def test_time_limits_of_a_stop_leave_the_database_five_of_ten_seconds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 from uuid import UUID
 
@@ -350,3 +351,34 @@ async def test_streams_of_a_run_go_on_after_a_lost_connection(
     assert "event: run_finished" in first[-1]
     other = Identity(UUID(int=1), UUID(int=1), frozenset())
     assert (await feed.open(other, run_id, 0)).project_id is None, "another tenant"
+
+
+@pytest.mark.parametrize("follow", [True, False])
+async def test_stream_is_kept_alive_and_ends_with_an_error_without_a_database(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    monkeypatch.setattr(events, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(events, "KEEP_ALIVE_SECONDS", 0.02)
+    sessions = agent.runtime.sessions
+    run_id, feed = UUID(await agent.start(KNOWN)), events.EventFeed(sessions)
+    key = (await agent.api.get("/api/v1/keys")).json()["items"][0]
+    stream = await feed.open(Identity(agent.tenant.id, UUID(key["id"]), frozenset()), run_id, 1)
+    received = events.stream_events(feed, stream, follow=follow)
+    if follow:
+        assert [await anext(received) for _ in range(3)] == [": keep-alive\n\n"] * 3
+    lost = ConnectionRefusedError("refused")
+
+    def refuse(*_: Any) -> Any:
+        raise lost
+
+    monkeypatch.setattr(queries, "load_progress", refuse)  # the connection that it has
+    monkeypatch.setattr(type(sessions), "listening_connection", refuse)  # and any other
+    rest = [each async for each in received]
+    if follow:
+        (error,) = (each for each in rest if not each.startswith(":"))
+        assert error.startswith("event: error\ndata: {"), error
+        assert json.loads(error.split("data: ")[1])["code"] == "unavailable"
+    else:
+        assert rest == []
+    with pytest.raises(Exception, match="refused"):
+        await feed.open(Identity(agent.tenant.id, UUID(key["id"]), frozenset()), run_id, 1)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memory_api.api.problem_types import CODE_OF_STATUS, PROBLEM_TYPES, ProblemType
 from memory_api.api.request_log import caller_ids, route_template
@@ -27,6 +28,8 @@ from memory_api.core.schemas import accepted_names, documented_names, model_at
 log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
+LOGGED_ERROR = "hansei.logged_error"
+"""In the scope of a request: its error, which has been logged."""
 MAX_ERRORS = 20
 
 Responses = dict[int | str, dict[str, Any]]
@@ -228,6 +231,22 @@ def _unknown_field_message(path: Sequence[str | int], model: type[BaseModel]) ->
     return "Unknown field."
 
 
+class LoggedErrors:
+    """Ends the errors of requests that have been answered and logged. Starlette raises them again
+    for the server, which would log their traceback a second time.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self.app(scope, receive, send)
+        except Exception as error:
+            if scope.get(LOGGED_ERROR) is not error:
+                raise
+
+
 def install_error_handlers(app: FastAPI) -> None:
     """Answer every error of the application as a problem."""
 
@@ -248,6 +267,7 @@ def install_error_handlers(app: FastAPI) -> None:
                 **caller_ids(request.scope),
                 exc_info=error,
             )
+            request.scope[LOGGED_ERROR] = error
             if response.status_code == 500:
                 response.headers["Connection"] = "close"  # the server closes it after such an error
             # Responses to unforeseen errors do not pass through RequestLogMiddleware.

@@ -5,8 +5,10 @@ status.
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-from collections.abc import Generator
+import threading
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,19 +101,40 @@ class DatabaseUrls:
 @contextmanager
 def open_database(settings: Settings, data_dir: Path | None) -> Generator[DatabaseUrls]:
     """Open the database of HANSEI_DATABASE_URL, or the embedded server if this is unset or
-    `data_dir` is given. The embedded server runs at least until the block ends.
+    `data_dir` is given. The embedded server runs at least until the block ends. SIGINT and SIGTERM
+    end the block with KeyboardInterrupt, and then wait until the server has stopped.
     """
     app = settings.database_url or settings.worker_url
     if data_dir is None and app is not None:
         yield DatabaseUrls(app, settings.worker_url or app, settings.owner_url)
         return
     server = EmbeddedPostgres(data_dir or settings.data_dir)
-    try:
+    with _stop_signals(server.stop):
         try:
             server.start()
         except EmbeddedPostgresError as error:
             raise CommandFailed(f"The embedded database did not start: {error}") from error
         asyncio.run(provision_database(server))
         yield DatabaseUrls(server.url(APP), server.url(WORKER), server.url(OWNER), server)
-    finally:
-        server.stop()
+
+
+@contextmanager
+def _stop_signals(stop: Callable[[], object]) -> Generator[None]:
+    """SIGINT and SIGTERM end the block like Ctrl-C, also in a background job of a shell, which
+    ignores SIGINT. While `stop` runs, they are ignored.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    previous = {number: signal.getsignal(number) for number in numbers}
+    try:
+        try:
+            for number in numbers:
+                signal.signal(number, signal.default_int_handler)
+            yield
+        finally:
+            for number in numbers:
+                signal.signal(number, signal.SIG_IGN)
+    finally:  # also if a second signal arrives at this moment
+        stop()
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -14,6 +14,7 @@ import uvicorn
 import uvloop
 
 from memory_api.api.http_protocol import HttpProtocol
+from memory_api.api.problems import LoggedErrors
 from memory_api.api.proxies import ProxyHeaders
 from memory_api.auth.queries import tenant_exists
 from memory_api.bootstrap import freeze_startup_objects, open_runtime, return_memory
@@ -83,7 +84,8 @@ def _start_api(
             raise CommandFailed(str(error)) from error
         with listener:
             try:
-                uvloop.run(_serve(settings, urls.app, listener))
+                with suppress(KeyboardInterrupt):  # uvicorn repeats the signal that has stopped it
+                    uvloop.run(_serve(settings, urls.app, listener))
             finally:
                 shut_down_tracing()
 
@@ -96,7 +98,7 @@ async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
         freeze_startup_objects()
         server = uvicorn.Server(
             uvicorn.Config(
-                ProxyHeaders(create_app(settings, runtime=runtime)),
+                ProxyHeaders(LoggedErrors(create_app(settings, runtime=runtime))),
                 http=HttpProtocol,
                 proxy_headers=False,
                 log_config=None,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json as jsonlib
-import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -106,9 +105,6 @@ class Installation:
 
 
 def run(host: str, port: int, data_dir: Path | None, processes: int | None, json: bool) -> None:
-    # A shell's background job inherits an ignored SIGINT; SIGTERM would leave the database running.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
     with exit_on_error():
         settings = Settings.load()
         check_settings(settings)

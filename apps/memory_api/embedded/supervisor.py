@@ -34,9 +34,6 @@ def watch_parent(
     if its event loop hangs, because there is no supervisor that could kill it.
     """
     loop, pipe = asyncio.get_running_loop(), _take_parent_pipe()
-    signal_numbers = (signal.SIGTERM, signal.SIGINT) if signals else ()
-    for number in signal_numbers:
-        loop.add_signal_handler(number, stop.set)
     if pipe is not None:
         threading.Thread(
             target=_wait_for_parent,
@@ -44,11 +41,30 @@ def watch_parent(
             name="parent-pipe",
             daemon=True,
         ).start()
+    with _handle_signals((signal.SIGTERM, signal.SIGINT) if signals else (), stop.set):
+        yield
+
+
+@contextmanager
+def _handle_signals(
+    numbers: Sequence[signal.Signals], handler: Callable[[], None]
+) -> Generator[None]:
+    """Let the running event loop call `handler` for these signals until the block ends. Then they
+    have their earlier handlers again: the event loop alone would restore the default action, and
+    a second signal would end the process before it has stopped its database.
+    """
+    loop = asyncio.get_running_loop()
+    previous = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        loop.add_signal_handler(number, handler)
     try:
         yield
     finally:
-        for number in signal_numbers:
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        for number, earlier in previous.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, earlier)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 def _take_parent_pipe() -> int | None:
@@ -156,31 +172,27 @@ class Supervisor:
         Raises OSError if a child cannot be started, and ChildMisconfigured if it ended with
         INVALID_CONFIGURATION_STATUS; the others are drained first.
         """
-        loop = asyncio.get_running_loop()
         # Children do not inherit the write end, so it closes when this process ends.
         read_end, write_end = os.pipe()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self.stop)
         keepers = [
             _ProcessKeeper(child, self._report, self._backoff, read_end) for child in self._children
         ]
-        keeper_tasks = [asyncio.create_task(keeper.run()) for keeper in keepers]
-        health_task = asyncio.create_task(self._check_health())
-        try:
-            await _wait_for_first(self._stop.wait(), *keeper_tasks)
-            self._stop.set()
-            await self._drain(keepers)
-            await asyncio.gather(*keeper_tasks)
-            await _wait_for_first(health_task, self._kill.wait())
-            return not self._kill.is_set()
-        finally:
-            for keeper in keepers:
-                keeper.kill()
-            health_task.cancel()
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
-            os.close(write_end)
-            os.close(read_end)
+        with _handle_signals(SIGNALS, self.stop):
+            keeper_tasks = [asyncio.create_task(keeper.run()) for keeper in keepers]
+            health_task = asyncio.create_task(self._check_health())
+            try:
+                await _wait_for_first(self._stop.wait(), *keeper_tasks)
+                self._stop.set()
+                await self._drain(keepers)
+                await asyncio.gather(*keeper_tasks)
+                await _wait_for_first(health_task, self._kill.wait())
+                return not self._kill.is_set()
+            finally:
+                for keeper in keepers:
+                    keeper.kill()
+                health_task.cancel()
+                os.close(write_end)
+                os.close(read_end)
 
     async def _drain(self, keepers: Sequence[_ProcessKeeper]) -> None:
         async def drain_in_order() -> None:

@@ -25,6 +25,8 @@ import structlog
 from memory_api.auth.identity import Identity
 from memory_api.core.after_commit import channel_name
 from memory_api.core.db import Sessions, tenant_transaction
+from memory_api.core.db_errors import to_public_error
+from memory_api.core.errors import ServiceUnavailable
 from memory_api.grace import queries
 
 log = structlog.get_logger()
@@ -38,6 +40,10 @@ KEY_CHECK_SECONDS = 5.0
 """At this interval the API keys of all streams are checked. The streams of a key that was revoked,
 or whose tenant was suspended, end."""
 LONG_POLL_SECONDS = 3.0
+KEEP_ALIVE_SECONDS = 15.0
+"""After this time without an event, a stream sends a comment: proxies close silent connections, and
+only a write finds out that the client is gone.
+"""
 STOPPED = ("waiting", "done", "failed", "cancelled")
 """States in which a stream ends once all events are sent."""
 
@@ -115,6 +121,8 @@ class EventFeed:
         self._notified: set[str] = set()
         self._news = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
+        self._has_read = False
+        """Whether the present connection has read."""
 
     async def open(self, caller: Identity, agent_run_id: UUID, after: int) -> EventStream:
         """A stream of the events after this number, with what there is now. Close it in the end.
@@ -147,8 +155,11 @@ class EventFeed:
         self._news.set()
 
     async def _read_all(self) -> None:
-        """Read until there is no stream."""
+        """Read until there is no stream. If the connection is lost and there is no other one, all
+        streams end with the error.
+        """
         while self._streams:
+            self._has_read = False
             try:
                 async with self._sessions.listening_connection() as connection:
                     connection.add_termination_listener(lambda _: self._news.set())
@@ -161,10 +172,11 @@ class EventFeed:
                             await connection.remove_listener(channel, self._wake)
             except Exception as error:
                 log.warning("agent_events_connection_lost", error=str(error))
+                if self._has_read:
+                    continue
                 for stream in list(self._streams):
-                    if not stream.loaded.is_set():
-                        stream.error = error
-                        stream.loaded.set()
+                    stream.error = error
+                    stream.loaded.set()
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _read_from(self, connection: asyncpg.Connection[Any]) -> None:
@@ -183,6 +195,7 @@ class EventFeed:
                 next_key_check = time.monotonic() + KEY_CHECK_SECONDS
                 await self._check_keys(connection)
             await self._load(connection)
+            self._has_read = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), max(0.0, next_poll - time.monotonic()))
 
@@ -245,11 +258,22 @@ def format_event(event: AgentEvent) -> str:
     return f"id: {event.number}\nevent: {event.type}\ndata: {text}\n\n"
 
 
+def format_error(error: Exception) -> str:
+    """An event that ends a stream. It has no `id`, so `Last-Event-ID` is that of the last event."""
+    public = to_public_error(error)
+    detail = (
+        public.detail if isinstance(public, ServiceUnavailable) else ServiceUnavailable().detail
+    )
+    data = {"code": ServiceUnavailable.code, "detail": detail}
+    return f"event: error\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
+
+
 async def stream_events(
     feed: EventFeed, stream: EventStream, *, follow: bool = True
 ) -> AsyncGenerator[str]:
     """The events of a stream, until the run has ended or waits for a person. Without `follow`, only
     those that there are; if there are none, those that come next within `LONG_POLL_SECONDS`.
+    Without a database, the stream ends with an event `error`; one without `follow` just ends.
     """
     deadline = time.monotonic() + LONG_POLL_SECONDS
     try:
@@ -261,8 +285,15 @@ async def stream_events(
                 return
             if stream.has_ended and not stream.events:
                 return
-            timeout = None if follow else max(0.0, deadline - time.monotonic())
-            with suppress(TimeoutError):
+            if stream.error is not None:
+                if follow:
+                    yield format_error(stream.error)
+                return
+            timeout = KEEP_ALIVE_SECONDS if follow else max(0.0, deadline - time.monotonic())
+            try:
                 await asyncio.wait_for(stream.loaded.wait(), timeout)
+            except TimeoutError:
+                if follow:
+                    yield ": keep-alive\n\n"
     finally:
         feed.close(stream)

@@ -226,7 +226,8 @@ async def stream_agent_events(
     """Streams what happens as server-sent events with an `id`, an `event` and `data` in JSON.
 
     The stream ends when the run has ended or waits for a person. Connect again with `Last-Event-ID`
-    after the answer.
+    after the answer. Without events, it sends a comment every 15 seconds. If the service loses its
+    database, it ends with an event `error` without `id`: connect again.
     """
     if last_event_id is not None and not (last_event_id.isdecimal() and len(last_event_id) < 10):
         raise InvalidRequest("`Last-Event-ID` must be the `id` of an event.", field="Last-Event-ID")

@@ -172,7 +172,7 @@ async def delete_by_policy(runtime: Runtime, run: RunRow) -> StepResult:
 
 
 async def _delete_traces(
-    runtime: Runtime, tenant_id: UUID, project: str, policy: RetentionPolicyRow
+    runtime: Runtime, tenant_id: UUID, project: str, policy: ProjectPolicy
 ) -> int:
     if not policy.trace_days:
         return 0

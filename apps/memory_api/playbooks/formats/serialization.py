@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from typing_extensions import TypeAliasType
 
-from memory_api.core.json_input import MAX_VALUES, have_too_many_values
+from memory_api.core.json_input import JSON_LIMITS, have_too_many_values
 from memory_api.playbooks.formats.document import decode, parse_object, to_playbook
 from memory_api.playbooks.formats.section_forms import (
     ParsedEntries,
@@ -122,7 +122,7 @@ def _detect_format(text: str) -> tuple[PlaybookFormat, str | Mapping[str, Any]]:
             raise CorruptPlaybook(f"line {MAX_LINES + 1}", f"more than {MAX_LINES:,} lines")
         return "ace", text
     if has_too_many_values:
-        raise CorruptPlaybook("line 1", f"JSON with more than {MAX_VALUES:,} values")
+        raise CorruptPlaybook("line 1", f"JSON with more than {JSON_LIMITS}")
     data = parse_object(text)
     if "bullets" in data:
         return "bullets", data

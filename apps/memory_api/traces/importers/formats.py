@@ -19,7 +19,7 @@ from memory_api.core.errors import (
     PayloadTooLarge,
     field_problem,
 )
-from memory_api.core.json_input import MAX_VALUES, have_too_many_values, parse_json
+from memory_api.core.json_input import JSON_LIMITS, have_too_many_values, parse_json
 from memory_api.traces.importers import agent_logs, exports
 from memory_api.traces.importers.agent_logs import Fields, Record
 from memory_api.traces.ndjson import MAX_BATCH_LINES, MAX_LINE_BYTES, Line, read_batches
@@ -128,7 +128,7 @@ def convert_session(lines: Sequence[Line], name: TraceFormat) -> list[ConvertedL
     for too many values.
     """
     if have_too_many_values([raw for _, raw in lines if raw is not None]):
-        raise PayloadTooLarge(f"A session file can have at most {MAX_VALUES:,} values.")
+        raise PayloadTooLarge(f"A session file can have at most {JSON_LIMITS}.")
     entries: list[Any] = []
     converted: list[ConvertedLine] = []
     for number, raw in lines:
