@@ -1,4 +1,4 @@
-"""docs/analytics.md shows the real results of its examples, and describes every column."""
+"""docs/analytics-views.md shows the real results of its examples, and describes every column."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_workers_scale_on_a_metric_of_hansei() -> None:
     metric = metrics[0]["external"]["metric"]
     alerts = (ROOT / "deploy/monitoring/alerts.yml").read_text()
     assert f'{metric["name"]}{{state="{metric["selector"]["matchLabels"]["state"]}"}}' in alerts
-    assert metric["name"] in (ROOT / "docs/operations.md").read_text()
+    assert metric["name"] in (ROOT / "docs/install.md").read_text()
 
 
 def test_probes_and_ports() -> None:

@@ -1,5 +1,5 @@
-"""The reference of docs/analytics.md: a section for each view, from the comments of the database
-and the results of the examples on the sample data.
+"""The reference of docs/analytics-views.md: a section for each view, from the comments of the
+database and the results of the examples on the sample data.
 
 `python -m tests.support.analytics_reference` writes it; tests/analytics/test_reference.py compares.
 """
@@ -21,7 +21,7 @@ from bench.analytics_rows import SAMPLE, fill
 from tests.support.paths import ROOT
 from tests.support.postgres import TEMPLATE, embedded
 
-DOCUMENT = ROOT / "docs" / "analytics.md"
+DOCUMENT = ROOT / "docs" / "analytics-views.md"
 START, END = "<!-- reference: generated -->", "<!-- end of the reference -->"
 MAX_CELL_LENGTH = 48
 

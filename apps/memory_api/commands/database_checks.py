@@ -157,7 +157,7 @@ async def check_logins(sessions: Sessions) -> CheckResult:
     """Logins for SQL must not be able to take locks, fill the disk or keep sessions."""
     fix = (
         "As a superuser, run apps/memory_api/embedded/superuser.sql in this database"
-        " (docs/operations.md), and `revoke connect on database … from public` for each other one."
+        " (docs/install.md), and `revoke connect on database … from public` for each other one."
     )
     rights = await _fetch_names(sessions, LOGIN_RIGHTS)
     if rights:
@@ -213,7 +213,7 @@ async def check_disk(sessions: Sessions, folder: Path | None) -> CheckResult:
     usage = shutil.disk_usage(folder)
     message = f"{_gigabytes(usage.free)} of {_gigabytes(usage.total)} free in {folder}"
     if usage.free < max(MIN_FREE_BYTES, min(MIN_FREE_SHARE * usage.total, 10 * size)):
-        fix = "Free disk space, or shorten the retention (docs/operations.md)."
+        fix = "Free disk space, or shorten the retention (docs/maintenance.md)."
         return CheckResult("disk", False, message, fix)
     return CheckResult("disk", True, f"{message}; the database has {_gigabytes(size)}")
 

@@ -125,7 +125,7 @@ _FIXES = {
     "personal data": "Check HANSEI_PII_REDACTION.",
     "distribution": "Run `hansei migrate`.",
     "connection": "Check that PostgreSQL is running and that HANSEI_DATABASE_URL is correct.",
-    "role": "Connect as hansei_app, and workers as hansei_worker (docs/operations.md).",
+    "role": "Connect as hansei_app, and workers as hansei_worker (docs/install.md).",
     "extension": "Run `create extension vector;` as a superuser.",
     "schema": "Run `hansei migrate`.",
     "isolation": "Run `hansei migrate`.",

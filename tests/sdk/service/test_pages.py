@@ -36,6 +36,7 @@ PAGES = {
     "sdk/README.md": 2,
     "docs/coding-agents.md": 0,
     "docs/collections.md": 0,
+    "docs/costs.md": 0,
     "docs/grace.md": 0,
     "docs/mcp.md": 0,
     "docs/migrate.md": 0,
@@ -206,6 +207,9 @@ def test_how_to_pages_are_run() -> None:
         "console.md",
         "evaluating.md",
         "operations.md",
+        "install.md",
+        "maintenance.md",
+        "monitoring.md",
         "troubleshooting.md",
         "proof.md",
     }
