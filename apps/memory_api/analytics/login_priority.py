@@ -4,6 +4,7 @@ this machine and this process may do so. It has no setting for that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +23,10 @@ def lower_priority(sessions: Iterable[LoginSession]) -> None:
             process = psutil.Process(session.pid)
             if process.nice() < LOWEST_PRIORITY and _is_process_of(session, process):
                 process.nice(LOWEST_PRIORITY)
-                # Linux may schedule sessions against each other, and each process of PostgreSQL
-                # has a session of its own.
-                Path(f"/proc/{session.pid}/autogroup").write_text(str(LOWEST_PRIORITY))
+                # Linux may schedule sessions against each other. Each process of PostgreSQL has a
+                # session of its own; the priority of a shared one would slow down others.
+                if os.getsid(session.pid) == session.pid:
+                    Path(f"/proc/{session.pid}/autogroup").write_text(str(LOWEST_PRIORITY))
 
 
 def _is_process_of(session: LoginSession, process: psutil.Process) -> bool:

@@ -14,15 +14,14 @@ from memory_api.console.rendering import render_page
 from memory_api.console.visit import Visit
 from memory_api.core.errors import HanseiError
 from memory_api.memories.schemas import SettableStatus
-from memory_api.memories.search.query import to_search_options
 from memory_api.playbooks.bullet_rows import BulletOrder, to_bullet_list
 from memory_api.playbooks.bullets.router import create_bullet, list_bullets
 from memory_api.playbooks.bullets.schemas import CreateBulletRequest
 from memory_api.playbooks.editing.edits import require_playbook
 from memory_api.playbooks.queries import count_reviews
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.playbooks.retrieval.retrieve import preview_search
-from memory_api.playbooks.retrieval.schemas import SearchBulletsRequest
+from memory_api.playbooks.retrieval.retrieve import DEFAULT_TOP_K, RenderOptions, preview_render
+from memory_api.playbooks.retrieval.schemas import RenderPlaybookRequest
 from memory_api.playbooks.router import list_playbooks, playbook_response, update_playbook
 from memory_api.playbooks.schemas import UpdatePlaybookRequest
 from memory_api.runtime import Runtime
@@ -30,7 +29,7 @@ from memory_api.runtime import Runtime
 router = APIRouter(prefix="/console/playbooks", route_class=ConsoleRoute, include_in_schema=False)
 
 PAGE_SIZE = 50
-SHOWN_HITS = 10
+SHOWN_HITS = 20
 Text = Annotated[str, Query(max_length=10_000)]
 
 
@@ -89,23 +88,28 @@ async def show_search(
     runtime: RuntimeDep,
     caller: Reader,
     q: Text = "",
-    top_k: Annotated[int, Query(ge=1, le=100)] = SHOWN_HITS,
+    top_k: Annotated[int, Query(ge=1, le=DEFAULT_TOP_K)] = SHOWN_HITS,
 ) -> Response:
-    """What an agent would find, with each score explained. It is not counted as a retrieval."""
-    body = validate_body(SearchBulletsRequest, {"query_text": q, "top_k": top_k, "explain": True})
-    options = to_search_options(body, runtime.settings)
+    """What an agent would get: the prompt block, and each bullet that was considered for it with
+    its scores explained. It is not counted as a retrieval.
+    """
+    body = validate_body(RenderPlaybookRequest, {"query_text": q})
+    options = RenderOptions(body.query_text, top_k=body.top_k)
     ref = PlaybookRef(visit.project, name)
-    hits = await preview_search(runtime, caller.tenant_id, ref, body.query_text, **options)
-    bullets = to_bullet_list(hit.memory for hit in hits)
+    preview = await preview_render(runtime, caller.tenant_id, ref, options)
+    shown = preview.decisions[:top_k]
+    bullets = to_bullet_list(hit.memory for hit, _ in shown)
     return render_page(
         visit,
         "playbooks/hits.html" if visit.is_partial else "playbooks/search.html",
         name=name,
         q=q,
-        top_k=top_k,
+        block=preview.block,
+        considered_count=len(preview.decisions),
+        fits=any(hit.match != "none" for hit, _ in preview.decisions),
         hits=[
-            (bullet, hit, hit.explain(), hit.match)
-            for bullet, hit in zip(bullets, hits, strict=True)
+            (bullet, hit, hit.explain(), hit.match, decision)
+            for bullet, (hit, decision) in zip(bullets, shown, strict=True)
         ],
     )
 

@@ -93,6 +93,17 @@ class RenderOptions:
     """Renders of one session get advice all or none."""
 
 
+RenderDecision = Literal["rendered", "no_room", "harmful"]
+
+
+@dataclass(frozen=True)
+class RenderPreview:
+    """A prompt block, and each bullet that was considered for it, best first."""
+
+    block: PromptBlock
+    decisions: Sequence[tuple[SearchHit[FoundBullet], RenderDecision]]
+
+
 async def search_bullets(
     runtime: Runtime,
     tenant_id: UUID,
@@ -129,6 +140,24 @@ async def preview_search(
         return found.hits
 
 
+async def preview_render(
+    runtime: Runtime, tenant_id: UUID, playbook: PlaybookRef, options: RenderOptions
+) -> RenderPreview:
+    """What `render_playbook` would put into a prompt, and why. A person looks at it: it is not
+    stored as a retrieval and withholds nothing. Raises `PlaybookNotFound`.
+    """
+    async with _search(
+        runtime, tenant_id, playbook, options.query_text, **_search_options(options)
+    ) as found:
+        hits, block = await _fill_block(found, tenant_id, options)
+    in_block, harmless = frozenset(block.keys), {hit.memory.key for hit in hits}
+    reasons: list[RenderDecision] = [
+        "rendered" if key in in_block else "no_room" if key in harmless else "harmful"
+        for key in (hit.memory.key for hit in found.hits)
+    ]
+    return RenderPreview(block, list(zip(found.hits, reasons, strict=True)))
+
+
 async def render_playbook(
     runtime: Runtime, tenant_id: UUID, playbook: PlaybookRef, options: RenderOptions
 ) -> RenderedPlaybook:
@@ -143,17 +172,17 @@ async def render_playbook(
 async def _render_bullets(
     runtime: Runtime, tenant_id: UUID, playbook: PlaybookRef, options: RenderOptions
 ) -> RenderedPlaybook:
-    search_options = SearchOptions(
-        top_k=options.top_k, filters=SearchFilters(sections=options.sections)
-    )
     secret = await load_retrieval_secret(runtime.sessions, tenant_id)
     async with _search(
-        runtime, tenant_id, playbook, options.query_text, allow_missing=True, **search_options
+        runtime,
+        tenant_id,
+        playbook,
+        options.query_text,
+        allow_missing=True,
+        **_search_options(options),
     ) as found:
-        header, hits = found.header, await _drop_harmful(found, tenant_id)
-        block = _render(header, hits, options)
-        if block.left_out or len(found.hits) >= options.top_k:
-            block = _render(header, _matching(hits, options.min_match), options)
+        header = found.header
+        hits, block = await _fill_block(found, tenant_id, options)
         left_out = len(hits) - len(block.keys)
         in_block = frozenset(block.keys)
         shown = [hit for hit in hits if hit.memory.key in in_block]
@@ -215,6 +244,23 @@ async def _search(
             yield _Found(MISSING_PLAYBOOK, [], connection)
         else:
             raise PlaybookNotFound
+
+
+def _search_options(options: RenderOptions) -> SearchOptions:
+    return SearchOptions(top_k=options.top_k, filters=SearchFilters(sections=options.sections))
+
+
+async def _fill_block(
+    found: _Found, tenant_id: UUID, options: RenderOptions
+) -> tuple[list[SearchHit[FoundBullet]], PromptBlock]:
+    """The hits that may be rendered, and the block: of all of them, or of those that match the
+    query if not all fit.
+    """
+    hits = await _drop_harmful(found, tenant_id)
+    block = _render(found.header, hits, options)
+    if block.left_out or len(found.hits) >= options.top_k:
+        block = _render(found.header, _matching(hits, options.min_match), options)
+    return hits, block
 
 
 async def _drop_harmful(found: _Found, tenant_id: UUID) -> list[SearchHit[FoundBullet]]:
