@@ -144,7 +144,7 @@ select v.tenant_id, pg_temp.id(v.tenant_id, 'verdict', n), pg_temp.id(v.tenant_i
        case when v.judge = 'llm' then pg_temp.id(v.tenant_id, 'reflect', v.trace) end, 'run', v.at, v.at
 from (
     select w.tenant_id, n, w.verdicts, (n::bigint * w.traces / w.verdicts)::int trace,
-           (array['llm', 'rules', 'outcome', 'human', 'test'])[pg_temp.h(n, 'j') % 5 + 1] judge,
+           (array['llm', 'outcome', 'human'])[pg_temp.h(n, 'j') % 3 + 1] judge,
            case when pg_temp.h(n, 'x') < greatest(5, 500 / w.bullets) and n > w.verdicts / w.bullets * 5 then 4
                 else pg_temp.pick(n, 'v', (n::bigint * w.bullets / w.verdicts)::int + 1) end bullet,
            w.starts_at + make_interval(secs => (n + 0.9) / w.verdicts * w.days * 86400) as at

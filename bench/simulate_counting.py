@@ -5,9 +5,9 @@
 A playbook has 20 bullets: 4 good (+25 percentage points of success), 12 without effect, 4 bad (-25
 points). Without bullets, 40 % of the runs succeed. Each run takes one of 60 tasks at random, whose
 own success rates are between 20 and 60 %. Either each bullet is served with a probability of 1/4,
-or five bullets are served per run. The agent cites a served bullet in half of its runs. The rules
-detect the effect of a cited bullet in 10 % of the failures with a bad one and of the successes with
-a good one; or never, so that there are only outcomes.
+or five bullets are served per run. The agent cites a served bullet in half of its runs. A model
+detects the effect of a cited bullet in 10 % of the failures with a bad one and of the successes
+with a good one; or never, so that there are only outcomes.
 
 The counters come from the real code: `outcome_contrast` (which outcomes the attempts at a task
 confirm), `winning_tag` (one verdict per run and bullet) and `should_quarantine`. A quarantined
@@ -40,7 +40,7 @@ EVERY = 10
 
 @dataclass
 class Attempt:
-    """One run: its outcome, what it was served, and what the rules saw (bullet → tag)."""
+    """One run: its outcome, what it was served, and what the model saw (bullet → tag)."""
 
     won: bool
     served: tuple[int, ...]
@@ -55,7 +55,7 @@ class World:
     places: bool
     """Whether bullets take each other's places."""
     seen: float
-    """In what share of the telling runs the rules see what a cited bullet did."""
+    """In what share of the telling runs the model sees what a cited bullet did."""
     attempts: dict[int, list[Attempt]] = field(default_factory=lambda: defaultdict(list))
     gone: dict[int, int] = field(default_factory=dict[int, int])
 
@@ -73,7 +73,7 @@ class World:
         return made
 
     def _seen(self, served: Sequence[int], won: bool) -> dict[int, str]:
-        """Verdicts of the rules on cited bullets: sometimes the true effect, never the opposite."""
+        """Verdicts of the model on cited bullets: sometimes the true effect, never the opposite."""
         seen: dict[int, str] = {}
         for n in served:
             tag = "helpful" if won and KINDS[n] == "good" else None
@@ -103,7 +103,7 @@ def _tags(attempts: Sequence[Attempt], bullet: int) -> list[str]:
     open_ = outcome is not None
     tags: list[str] = []
     for attempt in having:
-        judges = {"rules": attempt.seen[bullet]} if bullet in attempt.seen else {}
+        judges = {"llm": attempt.seen[bullet]} if bullet in attempt.seen else {}
         if open_ and outcome and attempt.won == (outcome == "helpful"):
             judges["outcome"], open_ = outcome, False
         tag = winning_tag(judges)
@@ -170,7 +170,7 @@ def main() -> None:
     report = Report("simulate_counting", about)
     worlds = {
         "Each bullet served to a quarter of the runs": (False, SEEN),
-        "The same, and the rules see nothing: outcomes alone": (False, 0.0),
+        "The same, and the model sees nothing: outcomes alone": (False, 0.0),
         "Five bullets a run, each takes another's place": (True, SEEN),
     }
     last = ("runs until a bad one goes, median", "90th percentile", "success at the end")

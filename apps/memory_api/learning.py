@@ -175,7 +175,9 @@ class EvaluateStep(
         if input.has_deleted_playbook:
             reason = f"The playbook {input.trace.playbook} is deleted."
             decision = ReflectionDecision(reflect=False, importance=None, reason=reason)
-        credit = None if decision.reflect else await prepare_credit(runtime, run)
+        credit = None
+        if not decision.reflect:
+            credit = await prepare_credit(runtime, run, input.trace, input.events)
         is_success = (
             effective_outcome(evaluation, _reported_outcome(input.trace)) is OutcomeType.SUCCESS
         )

@@ -92,7 +92,7 @@ begin
             ('survival', 'day', 'Whole days since birth.'), ('survival', 'at_risk_count', 'Bullets without the event that were observed this long.'),
             ('survival', 'event_count', 'Bullets with the event on this day.'), ('survival', 'censored_count', 'Bullets whose observation ends on this day without the event.'),
             ('survival', 'survival', 'Kaplan-Meier estimate of the share without the event, 0 to 1.'), ('survival', 'std_error', 'Greenwood''s standard error of it.'),
-            ('verdicts', 'judge', 'human, test, llm, rules or outcome.'),
+            ('verdicts', 'judge', 'human, llm or outcome.'),
             ('movers', 'net_count', 'Helpful less harmful verdicts.'), ('movers', 'helpful_rate', 'Share of helpful among helpful and harmful verdicts, 0 to 1.'),
             ('verdict_drift', 'earlier_count', 'Helpful and harmful verdicts of the earlier period.'), ('verdict_drift', 'earlier_rate', 'Share of helpful ones among them, 0 to 1.'),
             ('verdict_drift', 'recent_count', 'Helpful and harmful verdicts of the period.'), ('verdict_drift', 'recent_rate', 'Share of helpful ones among them, 0 to 1.'),

@@ -472,7 +472,7 @@ create table bullet_verdicts (
     constraint bullet_verdicts_pkey primary key (tenant_id, id),
     constraint bullet_verdicts_tenant_id_trace_id_bullet_id_judge_key unique (tenant_id, trace_id, bullet_id, judge),
     constraint bullet_verdicts_tenant_id_bullet_id_fkey foreign key(tenant_id, bullet_id) references memories (tenant_id, id),
-    constraint bullet_verdicts_judge_check check (judge in ('human', 'test', 'llm', 'rules', 'outcome')),
+    constraint bullet_verdicts_judge_check check (judge in ('human', 'llm', 'outcome')),
     constraint bullet_verdicts_tag_check check (tag in ('helpful', 'harmful', 'neutral'))
 );
 

@@ -133,7 +133,7 @@ class BulletVerdictRow(Base):
     __table_args__ = (
         UniqueConstraint("tenant_id", "trace_id", "bullet_id", "judge"),
         ForeignKeyConstraint(["tenant_id", "bullet_id"], ["memories.tenant_id", "memories.id"]),
-        CheckConstraint("judge in ('human', 'test', 'llm', 'rules', 'outcome')", name="judge"),
+        CheckConstraint("judge in ('human', 'llm', 'outcome')", name="judge"),
         CheckConstraint("tag in ('helpful', 'harmful', 'neutral')", name="tag"),
         Index("bullet_verdicts_bullet_id_idx", "tenant_id", "bullet_id"),
         Index("bullet_verdicts_created_at_idx", "tenant_id", "created_at"),

@@ -67,8 +67,7 @@ class GeneratedReflection:
     prompt_hash: str | None = None
     usage: dict[str, Any] | None = None
     verdicts: Sequence[ModelVerdict] = ()
-    """The model's verdicts, at most one for each bullet of the evidence. The rules judge bullets
-    elsewhere (`credit/judge.py`)."""
+    """The model's verdicts, at most one for each bullet of the evidence."""
     confirmed_lessons: Sequence[UUID] = ()
     """The known lessons that the model found confirmed."""
 

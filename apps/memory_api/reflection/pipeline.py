@@ -32,9 +32,8 @@ from memory_api.reflection.credit.assign import (
     prepare_verdicts,
     quarantine_suspects,
     save_verdicts,
-    verdicts_by_model,
-    verdicts_by_rules,
 )
+from memory_api.reflection.credit.judge import limit_model_verdicts, outcome_verdicts
 from memory_api.reflection.episode import find_episode
 from memory_api.reflection.generation_log import log_generation, report_stored
 from memory_api.reflection.lesson_storage import (
@@ -107,7 +106,7 @@ class LearningStep(Step[TraceInput, PreparedLessons, LearningResult]):
         guarded = await guard_lessons([*lessons.memories, *lessons.task_memories], outside)
         count = len(lessons.memories)
         lessons = replace(lessons, memories=guarded[:count], task_memories=guarded[count:])
-        verdicts = self._judge(input, facts, lessons)
+        verdicts = self._judge(input, lessons)
         recordable = await prepare_verdicts(
             runtime,
             run.tenant_id,
@@ -185,14 +184,14 @@ class LearningStep(Step[TraceInput, PreparedLessons, LearningResult]):
             fallback_to_rules=self.fall_back_to_rules,
         )
 
-    def _judge(
-        self, input: TraceInput, facts: Sequence[Fact], lessons: Lessons
-    ) -> list[NewVerdict]:
+    def _judge(self, input: TraceInput, lessons: Lessons) -> list[NewVerdict]:
+        """The verdicts of the outcome, if the client reported one, and of the model."""
+        ids = {"trace_id": self.learner.verdict_trace_id(input), "run_id": input.run.id}
+        outcome = input.context.outcome
+        reported = outcome if input.trace.outcome is not None else None
         bullets = input.used_bullets if lessons.tagged_bullets is None else lessons.tagged_bullets
-        by_model = verdicts_by_model(input, lessons.tags, bullets)
-        verdicts = [*verdicts_by_rules(input, facts), *by_model]
-        trace_id = self.learner.verdict_trace_id(input)
-        return [replace(verdict, trace_id=trace_id) for verdict in verdicts]
+        by_model = limit_model_verdicts(lessons.tags, bullets, outcome, **ids)
+        return [*outcome_verdicts(input.used_bullets, reported, **ids), *by_model]
 
     def _replacing_step(self, output: PreparedLessons, saved: SavedLessons) -> NextStep | None:
         """A second run of this kind, if the rules replaced a failing model; not after a budget."""

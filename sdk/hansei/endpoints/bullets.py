@@ -157,7 +157,7 @@ class Verdict(TypedDict):
     """What one judge says about a bullet, in the trace `trace_id` if it is set."""
 
     id: str
-    judge: Literal["human", "test", "llm", "rules", "outcome"]
+    judge: Literal["human", "llm", "outcome"]
     tag: VerdictTag
     reason: str | None
     evidence: Json

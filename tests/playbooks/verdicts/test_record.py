@@ -29,7 +29,7 @@ from tests.support.playbook_api import Book
 from tests.support.problems import assert_problem
 
 PLACE = PlaybookRef("default", "book")
-JUDGES = ["human", "test", "llm", "rules", "outcome"]
+JUDGES = ["human", "llm", "outcome"]
 
 
 @pytest.fixture
@@ -51,11 +51,11 @@ def test_strongest_judge_wins(tags: dict[str, str]) -> None:
     assert winning_tag(tags) == (tags[said[0]] if said else None)
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(["human", "llm", "rules"])))
+@pytest.mark.parametrize("order", list(itertools.permutations(["human", "llm"])))
 async def test_counters_count_one_verdict_per_run(
     book: Book, runtime: Runtime, tenant: Any, order: Sequence[Any]
 ) -> None:
-    tags: dict[str, Any] = {"human": "helpful", "llm": "harmful", "rules": "neutral"}
+    tags: dict[str, Any] = {"human": "helpful", "llm": "harmful"}
     trace_id = new_id()
     for judge in order:
         verdict = NewVerdict("pat-00001", tags[judge], judge, trace_id=trace_id)
@@ -117,8 +117,8 @@ async def test_confirmed_outcome_counts_with_lowest_priority(
     await set_confirmed(True)
     (again,) = await record_verdicts(runtime, tenant.id, PLACE, [outcome])
     assert again.is_counted
-    rules = NewVerdict("pat-00001", "neutral", "rules", trace_id=trace_id)
-    await record_verdicts(runtime, tenant.id, PLACE, [rules])
+    model = NewVerdict("pat-00001", "neutral", "llm", trace_id=trace_id)
+    await record_verdicts(runtime, tenant.id, PLACE, [model])
     assert await counters(book) == (0, 0, 1), "who saw the run knows better"
     await record_verdicts(runtime, tenant.id, PLACE, [replace(outcome, tag="helpful")])
     assert await counters(book) == (0, 0, 1)

@@ -50,7 +50,7 @@ async def test_repeated_request_counts_once(book: Book, tenant: Any) -> None:
 
 async def test_agent_key_cannot_judge_as_human(book: Book, runtime: Runtime, tenant: Any) -> None:
     trace_id = await book.trace()
-    tested = NewVerdict(KEY, "helpful", "test", trace_id=UUID(trace_id))
+    tested = NewVerdict(KEY, "helpful", "human", trace_id=UUID(trace_id))
     await record_verdicts(runtime, tenant.id, PLACE, [tested])
     agent = tenant.auth("write")
     said = await vote(book, trace_id=trace_id, headers=agent)

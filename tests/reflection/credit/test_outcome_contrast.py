@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_api.reflection.bullet_usage import load_bullet_usage
-from memory_api.reflection.credit.judge import outcome_verdict
+from memory_api.reflection.credit.judge import outcome_verdicts
 from memory_api.reflection.credit.outcome_contrast import (
     MIN_ATTEMPTS_PER_SIDE,
     MIN_CERTAINTY,
@@ -116,7 +116,7 @@ class Task:
             assert trace is not None
             use = await load_bullet_usage(session, trace, await list_events(session, trace_id))
             outcome = OutcomeType(trace.outcome or "partial")
-            verdicts = [outcome_verdict(bullet, outcome, trace_id) for bullet in use.bullets]
+            verdicts = outcome_verdicts(use.bullets, outcome, trace_id=trace_id)
             await record_and_compare(session, use.playbook, trace, verdicts, {})
 
     async def attempt(self, outcome: str, keys: str, **more: Any) -> UUID:

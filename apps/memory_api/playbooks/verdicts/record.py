@@ -50,14 +50,14 @@ from memory_api.runtime import Runtime
 Judge = TypeAliasType(
     "Judge",
     Annotated[
-        Literal["human", "test", "llm", "rules", "outcome"],
+        Literal["human", "llm", "outcome"],
         Field(
-            description="The source of a verdict: a person, a test, a model or agent, the rules "
-            "engine, or the outcome of the agent run."
+            description="The source of a verdict: a person, a model or agent, or the outcome of "
+            "the agent run."
         ),
     ],
 )
-JUDGE_PRECEDENCE: tuple[Judge, ...] = ("human", "test", "llm", "rules", "outcome")
+JUDGE_PRECEDENCE: tuple[Judge, ...] = ("human", "llm", "outcome")
 """Judges by precedence, the highest first. An outcome is counted only if other attempts at the same
 task confirm it (`set_outcome_confirmed`).
 """

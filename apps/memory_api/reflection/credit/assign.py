@@ -19,14 +19,12 @@ from memory_api.playbooks.verdicts.quarantine import (
     quarantine_harmful_bullets,
 )
 from memory_api.playbooks.verdicts.record import NewVerdict, prepare_reasons
-from memory_api.reflection.bullet_usage import UsedBullet
-from memory_api.reflection.context import ReflectionInput, analyze, load_reflection_input
-from memory_api.reflection.credit.judge import judge_by_rules, limit_model_verdicts
+from memory_api.reflection.bullet_usage import load_bullet_usage
+from memory_api.reflection.credit.judge import outcome_verdicts
 from memory_api.reflection.credit.outcome_contrast import CreditResult, record_and_compare
-from memory_api.reflection.model_output import ModelVerdict
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.trace_analysis.facts import Fact
+from memory_api.traces.schemas import Event, OutcomeType
 from memory_api.traces.tables import TraceRow
 
 
@@ -39,28 +37,6 @@ class PreparedVerdicts:
     playbook: PlaybookRef | None
     verdicts: Sequence[NewVerdict] = ()
     reasons: Mapping[str, PreparedMemory] = field(default_factory=dict[str, PreparedMemory])
-
-
-def verdicts_by_rules(input: ReflectionInput, facts: Sequence[Fact]) -> list[NewVerdict]:
-    """Verdicts of tests and rules, and of the outcome if the client reported one."""
-    verdicts = judge_by_rules(
-        input.used_bullets,
-        input.context,
-        input.trace_context.evidence,
-        facts,
-        trace_id=input.trace.id,
-        run_id=input.run.id,
-    )
-    return [v for v in verdicts if v.judge != "outcome" or input.trace.outcome is not None]
-
-
-def verdicts_by_model(
-    input: ReflectionInput, verdicts: Sequence[ModelVerdict], bullets: Sequence[UsedBullet]
-) -> list[NewVerdict]:
-    """The model's verdicts on `bullets`, limited to what the trace can show."""
-    return limit_model_verdicts(
-        verdicts, bullets, input.context.outcome, trace_id=input.trace.id, run_id=input.run.id
-    )
 
 
 async def prepare_verdicts(
@@ -86,19 +62,19 @@ async def save_verdicts(
     )
 
 
-async def prepare_credit(runtime: Runtime, run: RunRow) -> PreparedVerdicts | None:
-    """The verdicts of a trace that is not reflected on, without a model. None if it used no bullet
-    and is no attempt at a task, so that there is nothing to record or compare.
+async def prepare_credit(
+    runtime: Runtime, run: RunRow, trace: TraceRow, events: Sequence[Event]
+) -> PreparedVerdicts | None:
+    """The verdicts of a trace that is not reflected on: its outcome. None if it used no bullet and
+    is no attempt at a task, so that there is nothing to record or compare.
     """
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        input = await load_reflection_input(session, run)
-    if not input.used_bullets and input.trace.task_key is None:
+        usage = await load_bullet_usage(session, trace, events)
+    if not usage.bullets and trace.task_key is None:
         return None
-    verdicts: list[NewVerdict] = []
-    if input.used_bullets:
-        facts = await analyze(input.context, input.trace_context.evidence)
-        verdicts = verdicts_by_rules(input, facts)
-    return await prepare_verdicts(runtime, run.tenant_id, input.playbook, verdicts)
+    outcome = OutcomeType(trace.outcome) if trace.outcome else None
+    verdicts = outcome_verdicts(usage.bullets, outcome, trace_id=trace.id, run_id=run.id)
+    return PreparedVerdicts(usage.playbook, verdicts)  # an outcome has no reason to embed
 
 
 async def quarantine_suspects(

@@ -96,17 +96,13 @@ class TranscriptLearner(TraceLearner):
     def response(
         self, input: TraceInput, lessons: Lessons, saved: SavedLessons
     ) -> ReflectOnTranscriptResponse:
-        """Without a model, the tags are the verdicts of tests and rules."""
         assert isinstance(input, TranscriptInput)
-        verdicts = lessons.tags
-        if lessons.engine == "rules":
-            verdicts = [each for each in saved.verdicts if each.judge in ("test", "rules")]
         reflections = saved.of(lessons.memories[:1])
         return ReflectOnTranscriptResponse(
             analysis=lessons.memories[0].content if lessons.memories else "",
             bullet_tags=[
-                TranscriptTag(name=each.key, tag=each.tag, rationale=each.reason or "")
-                for each in verdicts
+                TranscriptTag(name=each.key, tag=each.tag, rationale=each.reason)
+                for each in lessons.tags
             ],
             cited_ids=list(input.cited),
             run_id=input.run.id,
