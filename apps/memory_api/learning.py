@@ -28,6 +28,7 @@ from memory_api.evaluation.queries import count_successes, record_call_sequence
 from memory_api.evaluation.reflection_policy import (
     MIN_EARLIER_SUCCESSES,
     Routine,
+    call_sequence,
     decide_reflection,
     effective_outcome,
     find_conflict,
@@ -36,18 +37,16 @@ from memory_api.evaluation.schemas import EvaluationResults, ReflectionDecision
 from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.reflection.batches.share import batch_delay, is_short
-from memory_api.reflection.credit.assign import (
+from memory_api.reflection.batches.delay import batch_delay, is_short
+from memory_api.reflection.credit.outcome_contrast import CreditResult
+from memory_api.reflection.credit.verdicts import (
+    LearningResult,
     PreparedVerdicts,
     prepare_credit,
     quarantine_suspects,
     save_verdicts,
 )
-from memory_api.reflection.credit.outcome_contrast import CreditResult
-from memory_api.reflection.pipeline import (
-    LearningResult,
-    LearningStep,
-)
+from memory_api.reflection.pipeline import LearningStep
 from memory_api.reflection.step import TraceLearner
 from memory_api.reflection.trajectories.step import TRAJECTORY, TrajectoryLearner
 from memory_api.reflection.transcripts.step import TRANSCRIPT, TranscriptLearner
@@ -66,7 +65,6 @@ from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import NextStep
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.trace_analysis.call_sequence import call_sequence
 from memory_api.traces.duplicates import mark_if_duplicate
 from memory_api.traces.event_cache import EVENT_CACHE
 from memory_api.traces.queries import get_trace, has_failed_attempt
@@ -98,7 +96,7 @@ class LoadedTrace:
     missing_playbook: PlaybookRef | None
     has_deleted_playbook: bool = False
     call_sequence: bytes | None = None
-    """See `trace_analysis/call_sequence.py`."""
+    """See `evaluation/reflection_policy.py`."""
     earlier_successes: int = 0
     """The number of earlier successes of the playbook with the same call sequence, at most
     `MIN_EARLIER_SUCCESSES`.

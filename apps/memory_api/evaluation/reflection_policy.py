@@ -24,7 +24,9 @@ whose author must not control its importance.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 from uuid import UUID
 
@@ -37,7 +39,14 @@ from memory_api.evaluation.schemas import (
     best_score,
 )
 from memory_api.text.excerpts import excerpt
-from memory_api.traces.schemas import OutcomeConflict, OutcomeType, ReflectMode
+from memory_api.trace_analysis.failures import detect_failure
+from memory_api.traces.schemas import (
+    Event,
+    EventType,
+    OutcomeConflict,
+    OutcomeType,
+    ReflectMode,
+)
 
 BASE_IMPORTANCE = {
     OutcomeType.ERROR: 0.7,
@@ -55,6 +64,17 @@ UNSAFETY_WEIGHT = 0.2
 
 MIN_EARLIER_SUCCESSES = 3
 """Earlier successes with the same calls that make a further one routine."""
+
+
+def call_sequence(events: Sequence[Event]) -> bytes | None:
+    """A hash of the names of the called tools in order, repetitions in a row counted once. None if
+    a call failed or an error occurred: then the run had something to recover from.
+    """
+    if any(e.event_type is EventType.ERROR_EVENT or detect_failure(e) for e in events):
+        return None
+    calls = [e.tool_name or "" for e in events if e.event_type is EventType.TOOL_CALL]
+    names = "\0".join(name for name, _ in groupby(calls))
+    return hashlib.sha256(names.encode()).digest()[:16]
 
 
 @dataclass(frozen=True)

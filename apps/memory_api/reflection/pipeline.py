@@ -9,7 +9,7 @@ A `TraceLearner` decides what is loaded, how lessons are generated and what the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -24,16 +24,17 @@ from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.inbox.inbox import add_lessons
 from memory_api.playbooks.queries import get_playbook
-from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.verdicts.record import NewVerdict
 from memory_api.reflection.context import analyze
-from memory_api.reflection.credit.assign import (
+from memory_api.reflection.credit.verdicts import (
+    LearningResult,
     PreparedVerdicts,
+    limit_model_verdicts,
+    outcome_verdicts,
     prepare_verdicts,
     quarantine_suspects,
     save_verdicts,
 )
-from memory_api.reflection.credit.judge import limit_model_verdicts, outcome_verdicts
 from memory_api.reflection.episode import find_episode
 from memory_api.reflection.generation_log import log_generation, report_stored
 from memory_api.reflection.lesson_storage import (
@@ -46,7 +47,7 @@ from memory_api.reflection.lesson_storage import (
 from memory_api.reflection.outside_text import guard_lessons, outside_texts_of
 from memory_api.reflection.step import Lessons, SavedLessons, TraceInput, TraceLearner
 from memory_api.runs.execution import Step
-from memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
+from memory_api.runs.lifecycle import NextStep, QueuedRun
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime, open_model_session
 from memory_api.trace_analysis.facts import Fact
@@ -66,13 +67,6 @@ class PreparedLessons:
     episode: PreparedMemory | None = None
     curation_interval: timedelta = timedelta()
     """Minimum time between two curations of the playbook."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearningResult(StepResult):
-    """The result of a step that records verdicts."""
-
-    suspected_playbooks: Sequence[PlaybookRef] = field(default=())
 
 
 class LearningStep(Step[TraceInput, PreparedLessons, LearningResult]):

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_api.reflection.bullet_usage import load_bullet_usage
-from memory_api.reflection.credit.judge import outcome_verdicts
 from memory_api.reflection.credit.outcome_contrast import (
     MIN_ATTEMPTS_PER_SIDE,
     MIN_CERTAINTY,
@@ -22,6 +21,7 @@ from memory_api.reflection.credit.outcome_contrast import (
     probability_better,
     record_and_compare,
 )
+from memory_api.reflection.credit.verdicts import outcome_verdicts
 from memory_api.runtime import Runtime
 from memory_api.traces.queries import get_trace, list_events
 from memory_api.traces.schemas import OutcomeType

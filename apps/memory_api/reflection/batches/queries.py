@@ -15,36 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.llm.stored_replies import get_stored_reply
-from memory_api.memories.index.scopes import acquire_tenant_lock
-from memory_api.playbooks.ref import PlaybookRef
 from memory_api.runs.tables import RunRow
 
-WAITING_COUNT = load_statement("reflection/batches/queries.sql", "waiting_count")
-IS_EVALUATING = load_statement("reflection/batches/queries.sql", "is_evaluating")
 TAKE_WAITING_RUNS = load_statement("reflection/batches/queries.sql", "take_waiting_runs")
 SHARE_REPLIES = load_statement("reflection/batches/queries.sql", "share_replies")
 SHARED_HASH = "shared"
 """Stands for the hash of the request in the stored reply of a run of a batch."""
-
-
-async def should_wait(
-    session: AsyncSession, playbook: PlaybookRef, run_id: UUID, batch_size: int
-) -> bool:
-    """Whether the next short run of a playbook should wait for others: its batch is not full, and
-    a run other than `run_id` evaluates a trace of the playbook. Holds a lock until the transaction
-    ends, so that the last of a burst sees that it is the last.
-    """
-    parameters = {
-        "tenant": current_tenant_id(session),
-        "project": playbook.project_id,
-        "playbook": playbook.name,
-    }
-    await acquire_tenant_lock(session, f"batch {playbook.project_id}/{playbook.name}")
-    others = batch_size - 1
-    waiting = await fetch_rows(session, WAITING_COUNT, parameters | {"max": others})
-    if waiting[0][0] >= others:
-        return False
-    return (await fetch_rows(session, IS_EVALUATING, parameters | {"except_run": run_id}))[0][0]
 
 
 async def take_waiting_runs(

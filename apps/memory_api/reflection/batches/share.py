@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +25,6 @@ from memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
 from memory_api.llm.model_session import ModelSession, packaged_prompt
 from memory_api.llm.port import LLMReply
 from memory_api.llm.structured_output import request_structured
-from memory_api.playbooks.ref import PlaybookRef
 from memory_api.reflection.batches.model_output import (
     BatchReflection,
     BatchRule,
@@ -41,7 +39,6 @@ from memory_api.reflection.batches.prompt import (
 from memory_api.reflection.batches.queries import (
     get_shared_reply,
     share_replies,
-    should_wait,
     take_waiting_runs,
 )
 from memory_api.reflection.context import (
@@ -60,10 +57,7 @@ from memory_api.runs.lifecycle import RunBusy
 from memory_api.runs.queries import get_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.text.terms import estimate_tokens
 from memory_api.trace_analysis.facts import Fact
-from memory_api.traces.schemas import Event
-from memory_api.traces.tables import TraceRow
 
 BATCH_RUN_ID = "batch_run_id"
 """Input of a REFLECT run: the run that asks the model about it, too. PLAYBOOK is in the input of
@@ -76,25 +70,6 @@ class BatchBusy(RunBusy):
     """Another run asks the model about this one, and delivers it when the answer is there."""
 
     retry_seconds = (5.0, 10.0)
-
-
-def is_short(runtime: Runtime, trace: TraceRow, events: Sequence[Event]) -> bool:
-    """Whether the reflection on a trace may share a model call with others of its playbook."""
-    settings = runtime.settings
-    if runtime.llm is None or settings.reflection_batch_size < 2 or trace.playbook is None:
-        return False
-    texts = [trace.task_description or "", *(event.content for event in events)]
-    return sum(map(estimate_tokens, texts)) <= settings.reflection_batch_tokens
-
-
-async def batch_delay(
-    session: AsyncSession, run: RunRow, trace: TraceRow, batch_size: int, interval: timedelta
-) -> timedelta | None:
-    """How long the reflection after `run` waits for others of the playbook; None to start now."""
-    assert trace.playbook is not None
-    playbook = PlaybookRef(trace.project_id, trace.playbook)
-    waits = bool(interval) and await should_wait(session, playbook, run.id, batch_size)
-    return interval if waits else None
 
 
 async def find_shared_reflection(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memory_api.core.ids import new_id
 from memory_api.playbooks.models import Bullet, VerdictTag
 from memory_api.reflection.bullet_usage import UsageKind, UsedBullet
-from memory_api.reflection.credit.judge import (
+from memory_api.reflection.credit.verdicts import (
     FAILURE_OUTCOMES,
     limit_model_verdicts,
     outcome_verdicts,

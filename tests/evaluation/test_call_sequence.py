@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory_api.trace_analysis.call_sequence import call_sequence
+from memory_api.evaluation.reflection_policy import call_sequence
 from memory_api.traces.schemas import Event, EventType
 from tests.support.cases import each_case
 

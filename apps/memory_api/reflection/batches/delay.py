@@ -1,0 +1,63 @@
+"""Whether the reflection on a short run waits for other short runs of its playbook, to share a
+model call with them (`share.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from memory_api.core.db import current_tenant_id
+from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.memories.index.scopes import acquire_tenant_lock
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.runs.tables import RunRow
+from memory_api.runtime import Runtime
+from memory_api.text.terms import estimate_tokens
+from memory_api.traces.schemas import Event
+from memory_api.traces.tables import TraceRow
+
+WAITING_COUNT = load_statement("reflection/batches/queries.sql", "waiting_count")
+IS_EVALUATING = load_statement("reflection/batches/queries.sql", "is_evaluating")
+
+
+def is_short(runtime: Runtime, trace: TraceRow, events: Sequence[Event]) -> bool:
+    """Whether the reflection on a trace may share a model call with others of its playbook."""
+    settings = runtime.settings
+    if runtime.llm is None or settings.reflection_batch_size < 2 or trace.playbook is None:
+        return False
+    texts = [trace.task_description or "", *(event.content for event in events)]
+    return sum(map(estimate_tokens, texts)) <= settings.reflection_batch_tokens
+
+
+async def batch_delay(
+    session: AsyncSession, run: RunRow, trace: TraceRow, batch_size: int, interval: timedelta
+) -> timedelta | None:
+    """How long the reflection after `run` waits for others of the playbook; None to start now."""
+    assert trace.playbook is not None
+    playbook = PlaybookRef(trace.project_id, trace.playbook)
+    waits = bool(interval) and await _should_wait(session, playbook, run.id, batch_size)
+    return interval if waits else None
+
+
+async def _should_wait(
+    session: AsyncSession, playbook: PlaybookRef, run_id: UUID, batch_size: int
+) -> bool:
+    """Whether the next short run of a playbook should wait for others: its batch is not full, and
+    a run other than `run_id` evaluates a trace of the playbook. Holds a lock until the transaction
+    ends, so that the last of a burst sees that it is the last.
+    """
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "project": playbook.project_id,
+        "playbook": playbook.name,
+    }
+    await acquire_tenant_lock(session, f"batch {playbook.project_id}/{playbook.name}")
+    others = batch_size - 1
+    waiting = await fetch_rows(session, WAITING_COUNT, parameters | {"max": others})
+    if waiting[0][0] >= others:
+        return False
+    return (await fetch_rows(session, IS_EVALUATING, parameters | {"except_run": run_id}))[0][0]
