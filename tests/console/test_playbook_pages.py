@@ -54,10 +54,15 @@ async def test_search_explains_scores_and_is_no_retrieval(owner_of, api) -> None
     page = await owner_of.get(f"{BOOK}/search?q=retry+a+payment")
     assert "cosine" in page.text
     assert "BM25" in page.text
+    block = (
+        await api.post("/api/v1/playbooks/support/render", json={"query_text": "retry"})
+    ).json()
+    assert block["text"] in plain(page)
+    assert f"2 of 2 bullets, about {block['tokens']} tokens" in plain(page)
     part = await owner_of.http.get(f"{BOOK}/search?q=x", headers={"Hansei-Part": "true"})
     assert "<html" not in part.text
-    coverage = await api.get("/api/v1/analytics/coverage")
-    assert coverage.json()["rows"] == []
+    coverage = (await api.get("/api/v1/analytics/coverage")).json()["rows"]
+    assert [row["retrieval_count"] for row in coverage] == [1], "only the render counts"
 
 
 async def test_focus_is_changed_by_a_form(owner_of, api) -> None:

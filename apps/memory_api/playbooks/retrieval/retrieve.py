@@ -146,9 +146,9 @@ async def preview_render(
     """What `render_playbook` would put into a prompt, and why. A person looks at it: it is not
     stored as a retrieval and withholds nothing. Raises `PlaybookNotFound`.
     """
-    async with _search(
-        runtime, tenant_id, playbook, options.query_text, **_search_options(options)
-    ) as found:
+    search_options = _search_options(options)
+    search_options["explain"] = True
+    async with _search(runtime, tenant_id, playbook, options.query_text, **search_options) as found:
         hits, block = await _fill_block(found, tenant_id, options)
     in_block, harmless = frozenset(block.keys), {hit.memory.key for hit in hits}
     reasons: list[RenderDecision] = [
