@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
 
-.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check freeze openapi docs audit dist release-check
+.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check freeze openapi client docs audit dist release-check
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,9 @@ freeze: setup-dev ## record the hashes of the migrations, after a change of one 
 
 openapi: setup-dev ## write openapi.json from the code
 	$(BIN)/python -m memory_api openapi openapi.json
+
+client: setup-dev ## write the models and resources of the Python client from openapi.json
+	$(BIN)/python -m sdk.generator
 
 docs: setup-dev ## build the documentation as a site in build/site
 	PYTHONPATH=sdk:apps:. $(BIN)/python -m mkdocs build

@@ -31,7 +31,7 @@ from bench.ingest import new_tenant, real_traces
 from bench.model_stub import ModelStub, asks
 from bench.server import api, measured_server, worker
 from hansei import Hansei
-from hansei.errors import NotFound
+from hansei.errors import NotFoundError
 from memory_api.embedded import cluster
 from tests.support.stub_provider import StubProvider
 
@@ -82,38 +82,36 @@ def load(client: Hansei, clock: MovedClock, count: int) -> str:
     several times, as attempts at its task.
     """
     chance = random.Random(5)
-    client.update_playbook(PLAYBOOK, token_budget=1_000)
+    client.playbooks.update(PLAYBOOK, token_budget=1_000)
     served: Counter[str] = Counter()
     harmful = ""
     for number, trace in enumerate(islice(cycle(real_traces()), count)):
         clock.set((1 - number / count) * DAYS * 86_400)
         if number == count // 2:
             harmful = served.most_common(1)[0][0]
-        block = client.render_playbook(PLAYBOOK, trace["task_description"] or "")
+        block = client.playbooks.render(PLAYBOOK, trace["task_description"] or "")
         cited = block["bullet_keys"][:2]
         if harmful in block["bullet_keys"] and harmful not in cited:
             cited = [harmful, *cited[:1]]
         served.update(block["bullet_keys"])
         sent = {name: trace[name] for name in SENT if trace.get(name) is not None}
-        receipt = client.create_trace(
-            {
-                **sent,
-                "external_id": f"evolution-{number}",
-                "task_key": trace.get("group"),
-                "playbook": PLAYBOOK,
-                "retrieval_id": block["retrieval_id"],
-                "used_bullet_ids": cited,
-            }
+        receipt = client.traces.create(
+            **sent,
+            external_id=f"evolution-{number}",
+            task_key=trace.get("group"),
+            playbook=PLAYBOOK,
+            retrieval_id=block["retrieval_id"],
+            used_bullet_ids=cited,
         )
-        for _ in client.follow_chain(receipt["run_id"] or "") if receipt["run_id"] else ():
+        for _ in client.runs.follow(receipt["run_id"] or "") if receipt["run_id"] else ():
             pass
         for key in cited:
             bad = chance.random() < (0.9 if key == harmful else 0.1)
             try:
-                client.record_verdict(
+                client.playbooks.bullets.verdicts.create(
                     PLAYBOOK, key, "harmful" if bad else "helpful", trace_id=receipt["trace_id"]
                 )
-            except NotFound:  # merged or deleted meanwhile
+            except NotFoundError:  # merged or deleted meanwhile
                 continue
     clock.set(0)
     return harmful
@@ -121,11 +119,11 @@ def load(client: Hansei, clock: MovedClock, count: int) -> str:
 
 def investigate(client: Hansei, harmful: str) -> None:
     """The four questions, as a person asks them in a terminal."""
-    drift = client.get_analytics("verdict_drift", playbook=PLAYBOOK, limit=1)["rows"][0]
+    drift = client.analytics.get("verdict_drift", playbook=PLAYBOOK, limit=1)["rows"][0]
     print(f"1. hansei analytics verdict_drift --playbook {PLAYBOOK} --limit 1")
     print({name: drift[name] for name in ("key", "status", "earlier_rate", "recent_rate", "high")})
     key = drift["key"]
-    lives = client.get_analytics("bullet_versions", playbook=PLAYBOOK, key=key, since="2000-01-01")[
+    lives = client.analytics.get("bullet_versions", playbook=PLAYBOOK, key=key, since="2000-01-01")[
         "rows"
     ]
     print(
@@ -133,7 +131,7 @@ def investigate(client: Hansei, harmful: str) -> None:
     )
     for life in reversed(lives):
         print({n: life[n] for n in ("changed_at", "change_type", "changed_by", "reason", "run_id")})
-    cost = client.get_analytics("bullet_costs", playbook=PLAYBOOK, key=key, since="2000-01-01")
+    cost = client.analytics.get("bullet_costs", playbook=PLAYBOOK, key=key, since="2000-01-01")
     print(f"3. hansei analytics bullet_costs --playbook {PLAYBOOK} --key {key} --since 2000-01-01")
     print({n: cost["rows"][0][n] for n in ("lesson_count", "trace_count", "cost_usd")})
     print("found the harmful bullet" if key == harmful else f"MISSED: it is {harmful}")

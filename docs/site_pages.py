@@ -11,15 +11,15 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import typer
 from mkdocs.structure.files import File, Files
 
-from hansei._methods import FlowMethod, ListMethod, RequestMethod, ResultMethod
 from hansei.cli.main import app, load_server_commands
-from hansei.client import Methods
+from hansei.resources import Resources
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -139,18 +139,25 @@ def _parameter_row(parameter: Any) -> str:
 
 
 def sdk_reference() -> str:
-    """All methods of the clients with their arguments."""
-    kinds = (RequestMethod, ListMethod, FlowMethod, ResultMethod)
+    """All methods of the client with their arguments, by resource."""
     lines = [
         "# Python SDK",
         "",
-        "`Hansei` and `AsyncHansei` have these methods, named like the operations of the"
-        " [HTTP API](http.md). With `AsyncHansei`, use `await`, and `async for` for lists.",
+        "`Hansei` and `AsyncHansei` have these resources. With `AsyncHansei`, use `await`, and"
+        " `async for` for lists.",
     ]
-    for name, method in sorted(vars(Methods).items()):
-        if isinstance(method, kinds) and not name.startswith("_"):
-            described: Any = method.describe
-            arguments = str(inspect.signature(described)).rpartition(" -> ")[0]
-            text = inspect.getdoc(described) or ""
-            lines += ["", f"## {name}", "", f"```python\n{name}{arguments}\n```", "", text]
+    lines += _resource_reference("client", Resources)
     return "\n".join(lines) + "\n"
+
+
+def _resource_reference(path: str, resource: type) -> Iterator[str]:
+    for name, value in vars(resource).items():
+        if isinstance(value, cached_property):
+            child: Any = get_type_hints(value.func)["return"]
+            yield from _resource_reference(f"{path}.{name}", child)
+        elif inspect.isfunction(value) and not name.startswith("_"):
+            arguments = (
+                str(inspect.signature(value)).replace("(self, ", "(").replace("(self)", "()")
+            )
+            text = f"```text\n{inspect.getdoc(value)}\n```"
+            yield from ("", f"## {path}.{name}", "", f"```python\n{name}{arguments}\n```", "", text)

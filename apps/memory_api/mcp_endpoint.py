@@ -108,8 +108,8 @@ async def open_mcp_app(app: FastAPI) -> AsyncGenerator[ASGIApp]:
         if scheme.lower() != "bearer":
             raise Unauthorized
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-        async with AsyncHansei("http://localhost", key, transport=transport) as client:
-            yield client
+        async with httpx2.AsyncClient(transport=transport) as http:
+            yield AsyncHansei("http://localhost", key, http_client=http)
 
     server = create_mcp_server(connect)
     server.streamable_http_app(

@@ -59,9 +59,9 @@ class HanseiSystem(ContinualLearningSystem):
     def reset(self) -> None:
         self._project = f"clb-{uuid4().hex[:12]}"
         self._start_instance()
-        self._client.replace_playbook(PLAYBOOK, {"bullets": []}, project_id=self._project)
+        self._client.playbooks.replace(PLAYBOOK, {"bullets": []}, project_id=self._project)
         if self.focus:
-            self._client.update_playbook(PLAYBOOK, focus=self.focus, project_id=self._project)
+            self._client.playbooks.update(PLAYBOOK, focus=self.focus, project_id=self._project)
 
     def _start_instance(self) -> None:
         self._messages = []
@@ -69,15 +69,15 @@ class HanseiSystem(ContinualLearningSystem):
 
     def respond(self, query: Query) -> Response:
         if not self._messages:
-            block = self._client.render_playbook(
+            block = self._client.playbooks.render(
                 PLAYBOOK,
                 query.prompt[:MAX_QUERY_CHARACTERS],
                 project_id=self._project,
                 token_budget=self.token_budget,
             )
-            self._retrieval_id = block["retrieval_id"]
-            if block["text"]:
-                self._messages.append({"role": "system", "content": block["text"]})
+            self._retrieval_id = block.retrieval_id
+            if block.text:
+                self._messages.append({"role": "system", "content": block.text})
         self._messages.append({"role": "user", "content": query.prompt})
         action, usage = completion_with_structured_output(
             model=self.model, messages=self._messages, response_schema=query.response_schema
@@ -106,24 +106,22 @@ class HanseiSystem(ContinualLearningSystem):
         ]
         if not events:
             return
-        receipt = self._client.create_trace(
-            {
-                "playbook": PLAYBOOK,
-                "task_description": events[0]["content"],
-                "retrieval_id": self._retrieval_id,
-                "events": events,
-            },
+        receipt = self._client.traces.create(
+            playbook=PLAYBOOK,
+            task_description=events[0]["content"],
+            retrieval_id=self._retrieval_id,
+            events=events,
             reflect="always",
             project_id=self._project,
         )
-        if run_id := receipt.get("run_id"):
-            for _run in self._client.follow_chain(run_id, timeout=self.learn_timeout):
+        if run_id := receipt.run_id:
+            for _run in self._client.runs.follow(run_id, timeout=self.learn_timeout):
                 pass
 
     def get_run_artifacts(self) -> dict[str, Any]:
-        bullets = self._client.list_bullets(PLAYBOOK, project_id=self._project)
+        bullets = self._client.playbooks.bullets.list(PLAYBOOK, project_id=self._project)
         return {
             "artifact_type": "hansei",
             "project_id": self._project,
-            "bullets": [bullet["content"] for bullet in bullets],
+            "bullets": [bullet.content for bullet in bullets],
         }

@@ -44,10 +44,10 @@ class HanseiMemory(Memory):
         return cls(**{"clear": False, **backend_kwargs})
 
     def utilize(self, system_prompt: str) -> str:
-        block = self._client.render_playbook(
+        block = self._client.playbooks.render(
             PLAYBOOK, system_prompt[-MAX_QUERY_CHARACTERS:], project_id=self._project
         )
-        return f"\n\n{block['text']}" if block["text"] else ""
+        return f"\n\n{block.text}" if block.text else ""
 
     def update(self, trajectory: list[dict[str, Any]]) -> None:
         """Learn from a sample. The benchmark tells a memory no outcome, so the trace has none. The
@@ -57,8 +57,8 @@ class HanseiMemory(Memory):
         if self.readonly or not messages:
             return
         record = {"playbook": PLAYBOOK, "messages": messages}
-        for receipt in self._client.create_traces(
+        for receipt in self._client.traces.create_many(
             [record], format="openai", reflect="always", project_id=self._project
         ):
-            for _run in self._client.follow_chain(receipt["run_id"], timeout=self._learn_timeout):
+            for _run in self._client.runs.follow(receipt.run_id, timeout=self._learn_timeout):
                 pass

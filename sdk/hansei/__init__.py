@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from hansei.client import AsyncHansei, Hansei
     from hansei.errors import HanseiError
     from hansei.evaluation.evaluate import evaluate
@@ -49,6 +50,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("hansei")
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'hansei' has no attribute {name!r}")

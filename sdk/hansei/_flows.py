@@ -1,34 +1,37 @@
 """Operations of several requests, as generators without I/O.
 
 A flow yields a `Request` and receives its response, yields a `Pause`, or yields an `Item` for the
-caller. Both clients execute flows.
+caller. A sub-flow returns one result. Both clients execute flows. Each public function is a method
+of a resource (`sdk/generator/names.py`), with its arguments and its docstring.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, Unpack
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
+from hansei._model import Model
 from hansei._ndjson import Line, Source, batch_lines, read_lines
-from hansei._request import API, MAX_PAGE_SIZE, Id, Request, next_page_request, write_request
-from hansei._retry import MAX_PAUSE_SECONDS, Pause
-from hansei.endpoints.agents import (
-    AgentEvent,
-    AgentExecution,
-    AgentRun,
-    CreateAgentRunOptions,
-    ExecutionState,
-    create_agent_run,
-    get_agent_execution,
-    get_agent_run,
-    stream_agent_events,
+from hansei._operations import AgentEvent, ExecutionState, get_agent_events
+from hansei._request import (
+    MAX_PAGE_SIZE,
+    Id,
+    PageData,
+    Request,
+    api_path,
+    get_request,
+    list_request,
+    next_page_request,
+    parse_json,
+    query_params,
+    write_request,
 )
-from hansei.endpoints.runs import get_run, list_runs
-from hansei.errors import TimedOut
-from hansei.types import Page, ReflectMode, Run, TraceFormat, TraceReceipt
+from hansei._retry import MAX_PAUSE_SECONDS, Pause
+from hansei.errors import APITimeoutError
+from hansei.models import AgentExecution, AgentRun, ReflectMode, Run, TraceFormat
 
 T = TypeVar("T")
 
@@ -58,16 +61,26 @@ class Item(Generic[T]):
     value: T
 
 
+Receipt = dict[str, Any]
+"""The answer to one line, as JSON."""
+
+
+class ImportedTrace(Model):
+    """The result of sending one trace: its IDs, or an `error` if it was rejected.
+
+    `line` is its position in the call of `create_many`, from 1.
+    """
+
+    line: int
+    trace_id: str | None
+    run_id: str | None
+    duplicate: bool
+    sanitized: bool
+    error: dict[str, Any] | None
+
+
 Flow = Generator[Request[Any] | Pause | Item[T], Any, None]
 SubFlow = Generator[Request[Any] | Pause | Item[Any], Any, T]
-
-
-def iterate_pages(first: Request[Page[T]]) -> Flow[T]:
-    request: Request[Page[T]] | None = first
-    while request is not None:
-        page: Page[T] = yield request
-        yield from map(Item, page["items"])
-        request = next_page_request(first, page)
 
 
 def create_traces(
@@ -77,7 +90,7 @@ def create_traces(
     project_id: str | None = None,
     playbook: str | None = None,
     format: TraceFormat | None = None,
-) -> Flow[TraceReceipt]:
+) -> Flow[ImportedTrace]:
     """Store many traces and yield one receipt for each, in order.
 
     `source` is an iterable of dicts, an open file, or the path of a JSON or JSONL file of any size.
@@ -97,49 +110,53 @@ def create_traces(
         receipts = yield from _send_lines(accepted, reflect)
         for line in batch:
             if line.error is not None:
-                yield Item[TraceReceipt]({"line": line.number, "error": line.error})
+                yield Item(_imported({"error": line.error}, line))
             else:
-                yield Item[TraceReceipt](receipts[line.number] | {"line": line.number})
+                yield Item(_imported(receipts[line.number], line))
+
+
+def _imported(receipt: Mapping[str, Any], line: Line) -> ImportedTrace:
+    fields = dict.fromkeys(("trace_id", "run_id", "error"), None)
+    flags = dict.fromkeys(("duplicate", "sanitized"), False)
+    return ImportedTrace.from_json({**fields, **flags, **receipt, "line": line.number})
 
 
 def _import_records(
     lines: Iterable[Line], reflect: ReflectMode, format: TraceFormat
-) -> Flow[TraceReceipt]:
+) -> Flow[ImportedTrace]:
     """Send records of another format. A session file is one request."""
     batches = [list(lines)] if format in SESSION_FORMATS else batch_lines(lines)
     for batch in batches:
         response = yield ndjson_request(batch, reflect, format)
-        items: list[TraceReceipt] = response["items"]
-        for item in items:
-            line = batch[(item.get("line") or 1) - 1]
-            yield Item[TraceReceipt]({**item, "line": line.number})
+        for item in response["items"]:
+            yield Item(_imported(item, batch[(item.get("line") or 1) - 1]))
 
 
-def _send_lines(lines: Sequence[Line], reflect: ReflectMode) -> SubFlow[dict[int, TraceReceipt]]:
+def _send_lines(lines: Sequence[Line], reflect: ReflectMode) -> SubFlow[dict[int, Receipt]]:
     """Send lines, with retries of transient errors. Returns receipts by line number."""
-    receipts: dict[int, TraceReceipt] = {}
+    receipts: dict[int, Receipt] = {}
     remaining: Sequence[Line] = lines
     for attempt in range(MAX_LINE_RETRIES + 1):
         if not remaining:
             break
         if attempt:
             yield Pause(_line_retry_pause([receipts[line.number] for line in remaining]))
-        items: list[TraceReceipt] = (yield ndjson_request(remaining, reflect))["items"]
+        items: list[Receipt] = (yield ndjson_request(remaining, reflect))["items"]
         for line, item in zip(remaining, items, strict=True):
             receipts[line.number] = item
         remaining = _lines_to_retry(remaining, receipts)
     return receipts
 
 
-def _lines_to_retry(lines: Sequence[Line], receipts: Mapping[int, TraceReceipt]) -> list[Line]:
+def _lines_to_retry(lines: Sequence[Line], receipts: Mapping[int, Receipt]) -> list[Line]:
     return [line for line in lines if _error_code(receipts[line.number]) in TRANSIENT_LINE_CODES]
 
 
-def _error_code(receipt: TraceReceipt) -> str | None:
+def _error_code(receipt: Receipt) -> str | None:
     return receipt.get("error", {}).get("code")
 
 
-def _line_retry_pause(rejected: Iterable[TraceReceipt]) -> float:
+def _line_retry_pause(rejected: Iterable[Receipt]) -> float:
     """The longest `retry_after` of the rejected lines, in seconds."""
     pauses = [
         float(receipt.get("error", {}).get("retry_after", LINE_RETRY_SECONDS))
@@ -151,31 +168,34 @@ def _line_retry_pause(rejected: Iterable[TraceReceipt]) -> float:
 def ndjson_request(
     lines: Iterable[Line], reflect: ReflectMode, format: TraceFormat | None = None
 ) -> Request[Any]:
-    params = {"reflect": reflect, "format": format}
-    request: Request[Any] = write_request("POST", f"{API}/traces", params=params)
-    body = b"\n".join(line.text for line in lines)
-    headers = request.headers | {"Content-Type": "application/x-ndjson"}
-    return Request(request.method, request.path, request.params, body, headers)
+    request: Request[Any] = write_request("POST", api_path("traces"), None)
+    return replace(
+        request,
+        parse=parse_json,
+        params=query_params({"reflect": reflect, "format": format}),
+        body=b"\n".join(line.text for line in lines),
+        headers=request.headers | {"Content-Type": "application/x-ndjson"},
+    )
 
 
-def wait_for_run(run_id: Id, *, timeout: float | None = None) -> Flow[Run]:
+def wait_for_run(run_id: Id, *, timeout: float | None = None) -> SubFlow[Run]:
     """Wait until a run is done, failed or dead, and return it.
 
-    Raises `TimedOut` after `timeout` seconds.
+    Raises `APITimeoutError` after `timeout` seconds.
     """
-    yield Item((yield from _poll_run(run_id, timeout)))
+    return (yield from _poll_run(run_id, timeout))
 
 
-def follow_chain(run_id: Id, *, timeout: float | None = None) -> Flow[Run]:
+def follow_run(run_id: Id, *, timeout: float | None = None) -> Flow[Run]:
     """Yield a run and each run that follows it (evaluate, reflect, curate, apply) as it finishes.
 
-    Raises `TimedOut` if one run takes longer than `timeout` seconds.
+    Raises `APITimeoutError` if one run takes longer than `timeout` seconds.
     """
     next_id: Id | None = run_id
     while next_id is not None:
         run = yield from _poll_run(next_id, timeout)
         yield Item(run)
-        next_id = run["next_run_id"]
+        next_id = run.next_run_id
 
 
 def follow_agent_run(agent_run_id: Id, *, after: int = 0) -> Flow[AgentEvent]:
@@ -184,40 +204,60 @@ def follow_agent_run(agent_run_id: Id, *, after: int = 0) -> Flow[AgentEvent]:
     """
     has_stopped = False
     while True:
-        text: str = yield stream_agent_events(agent_run_id, after=after, follow=False)
+        text: str = yield get_agent_events(agent_run_id, after)
         events = parse_events(text)
         for event in events:
-            after = event["id"]
+            after = event.id
             yield Item(event)
         if events:
             has_stopped = False
         elif has_stopped:
             return
         else:
-            run: AgentRun = yield get_agent_run(agent_run_id)
+            run: AgentRun = yield get_request(api_path("agents", "runs", agent_run_id), AgentRun)
             # One more request, in case the last events came after the one before.
-            has_stopped = run["state"] in AGENT_STOPPED_STATES
+            has_stopped = run.state in AGENT_STOPPED_STATES
 
 
 def execute_plan_generator(
-    query: str, **options: Unpack[CreateAgentRunOptions]
+    query: str,
+    *,
+    project_id: str | None = None,
+    playbook: str | None = None,
+    collections: Sequence[str] | None = None,
+    plan: Mapping[str, Any] | None = None,
+    interactive: bool | None = None,
+    confirm_plan: bool | None = None,
+    previous_run_id: Id | None = None,
 ) -> Flow[ExecutionState]:
     """Ask the agent and yield its state, each time with what has happened since the last one, for a
-    live user interface (S3.24). Ends when the run has ended or waits for a person.
+    live user interface (S3.24). Ends when the run has ended or waits for a person. The arguments
+    are those of `client.agents.runs.create`.
     """
-    run: AgentRun = yield create_agent_run(query, **options)
+    body = {
+        "query": query,
+        "project_id": project_id,
+        "playbook": playbook,
+        "collections": collections,
+        "plan": plan,
+        "interactive": interactive,
+        "confirm_plan": confirm_plan,
+        "previous_run_id": previous_run_id,
+    }
+    run: AgentRun = yield write_request("POST", api_path("agents", "runs"), AgentRun, body)
+    path = api_path("agents", "runs", run.id, "execution")
     after, has_stopped = 0, False
     while True:
-        text: str = yield stream_agent_events(run["id"], after=after, follow=False)
+        text: str = yield get_agent_events(run.id, after)
         events = parse_events(text)
-        execution: AgentExecution = yield get_agent_execution(run["id"])
+        execution: AgentExecution = yield get_request(path, AgentExecution)
         if events:
-            after = events[-1]["id"]
-            yield Item(ExecutionState(**execution, events=events))
+            after = events[-1].id
+            yield Item(ExecutionState(**vars(execution), events=events))
         elif has_stopped:
             return
         # One more request, in case the last events came after the one before.
-        has_stopped = not events and execution["state"] in AGENT_STOPPED_STATES
+        has_stopped = not events and execution.state in AGENT_STOPPED_STATES
 
 
 def parse_events(text: str) -> list[AgentEvent]:
@@ -227,7 +267,7 @@ def parse_events(text: str) -> list[AgentEvent]:
         fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
         if "data" in fields:
             data = json.loads(fields["data"])
-            found.append({"id": int(fields["id"]), "event": fields["event"], "data": data})
+            found.append(AgentEvent(id=int(fields["id"]), event=fields["event"], data=data))
     return found
 
 
@@ -235,16 +275,18 @@ def _poll_run(run_id: Id, timeout: float | None = None) -> SubFlow[Run]:
     deadline = None if timeout is None else time.monotonic() + timeout
     pause = INITIAL_POLL_SECONDS
     while True:
-        run: Run = yield get_run(run_id)
-        if run["state"] in FINISHED_STATES:
+        run: Run = yield get_request(api_path("runs", run_id), Run)
+        if run.state in FINISHED_STATES:
             return run
         if deadline is not None and time.monotonic() + pause > deadline:
-            raise TimedOut(f"Run {run_id} is still {run['state']} after {timeout:g} s.")
+            raise APITimeoutError(f"Run {run_id} is still {run.state} after {timeout:g} s.")
         yield Pause(pause)
         pause = min(pause * 1.5, MAX_POLL_SECONDS)
 
 
-def unfinished_runs(run_ids: Collection[str], *, project_id: str | None = None) -> Flow[set[str]]:
+def poll_unfinished_runs(
+    run_ids: Iterable[str], *, project_id: str | None = None
+) -> Flow[set[str]]:
     """Poll many runs and yield, after each poll, those whose chain is unfinished.
 
     Ends when none is left. It reads the list of unfinished runs instead of single runs;
@@ -253,12 +295,12 @@ def unfinished_runs(run_ids: Collection[str], *, project_id: str | None = None) 
     remaining = set(run_ids)
     while remaining:
         started = time.monotonic()
-        first = list_runs(state=UNFINISHED_STATES, project_id=project_id)
-        request: Request[Page[Run]] | None = first
+        first = _list_runs(UNFINISHED_STATES, project_id)
+        request: Request[PageData[Run]] | None = first
         unfinished: set[str] = set()
         while request is not None:
-            page: Page[Run] = yield request
-            unfinished.update(run["parent_id"] or run["id"] for run in page["items"])
+            page: PageData[Run] = yield request
+            unfinished.update(run.parent_id or run.id for run in page.items)
             request = next_page_request(first, page)
         remaining &= unfinished
         yield Item(set(remaining))
@@ -267,7 +309,7 @@ def unfinished_runs(run_ids: Collection[str], *, project_id: str | None = None) 
             yield Pause(max(MIN_LIST_POLL_SECONDS, elapsed * (1 / MAX_POLLING_SHARE - 1)))
 
 
-def finished_runs(run_ids: Collection[str], *, project_id: str | None = None) -> Flow[Run]:
+def collect_finished_runs(run_ids: Iterable[str], *, project_id: str | None = None) -> Flow[Run]:
     """Yield many finished runs and the runs that followed them, in no particular order.
 
     Recent runs come from the list, others are fetched one by one. It waits for unfinished runs.
@@ -275,19 +317,25 @@ def finished_runs(run_ids: Collection[str], *, project_id: str | None = None) ->
     wanted, yielded = set(run_ids), set[str]()
     missing = set(wanted)
     pages_left = MAX_CHAIN_LENGTH * len(wanted) // MAX_PAGE_SIZE + EXTRA_PAGES
-    first = list_runs(state=FINISHED_STATES, project_id=project_id)
-    request: Request[Page[Run]] | None = first
+    first = _list_runs(FINISHED_STATES, project_id)
+    request: Request[PageData[Run]] | None = first
     while wanted - yielded and request is not None and pages_left > 0:
-        page: Page[Run] = yield request
-        for run in page["items"]:
-            if run["id"] not in yielded and {run["id"], run["parent_id"]} & wanted:
-                yielded.add(run["id"])
-                missing |= {run["next_run_id"]} if run["next_run_id"] else set()
+        page: PageData[Run] = yield request
+        for run in page.items:
+            if run.id not in yielded and {run.id, run.parent_id} & wanted:
+                yielded.add(run.id)
+                missing |= {run.next_run_id} if run.next_run_id else set()
                 yield Item(run)
         request = next_page_request(first, page)
         pages_left -= 1
     while missing := missing - yielded:
         run = yield from _poll_run(missing.pop())
-        yielded.add(run["id"])
-        missing |= {run["next_run_id"]} if run["next_run_id"] else set()
+        yielded.add(run.id)
+        missing |= {run.next_run_id} if run.next_run_id else set()
         yield Item(run)
+
+
+def _list_runs(states: Sequence[str], project_id: str | None) -> Request[PageData[Run]]:
+    return list_request(
+        api_path("runs"), Run, params={"state": list(states), "project_id": project_id}
+    )

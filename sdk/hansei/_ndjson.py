@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from hansei._request import drop_none, encode_json
-from hansei.errors import BadRequest
+from hansei.errors import BadRequestError
 
 Source = str | PathLike[str] | BinaryIO | Iterable[Mapping[str, Any]]
 """A path, an open binary file, or traces. A file holds one trace, a JSON list, or one per line."""
@@ -50,7 +50,7 @@ def read_lines(
     """The traces of `source`. Each gets the fields of `overrides` that are not None.
 
     The records of an export may be in a field, such as `data`, and those of Langfuse may be
-    observations. Raises `BadRequest` if a file is not JSON and `OSError` if it cannot be read.
+    observations. Raises `BadRequestError` if a file is not JSON and `OSError` if it cannot be read.
     """
     changes = drop_none(overrides)
     items = _numbered_items(source)
@@ -105,7 +105,7 @@ def _file_items(file: BinaryIO) -> Iterator[tuple[int, _Item]]:
             yield from enumerate(_as_list(document), start=1)
             return
         if not _looks_like_ndjson(rest):
-            raise BadRequest(_parse_error(b"".join([first, *rest])), code="malformed_json")
+            raise BadRequestError(_parse_error(b"".join([first, *rest])), code="malformed_json")
         lines = enumerate(rest, start=number + 1)
     for position, line in chain([(number, first)], lines):
         if line.strip():

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any, Generic, TypeVar, cast
+from urllib.parse import unquote
 
 import httpx2
 
-from hansei._request import Request
+from hansei._request import API, Request
 from hansei.errors import (
-    HanseiError,
-    TimedOut,
-    UnexpectedResponse,
-    Unreachable,
+    APIConnectionError,
+    APIError,
+    APIResponseError,
+    APITimeoutError,
     error_class,
 )
 
@@ -41,11 +42,6 @@ class Pause:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Completed(Generic[T]):
-    value: T
-
-
 class RequestAttempts(Generic[T]):
     """The attempts at one request."""
 
@@ -56,10 +52,10 @@ class RequestAttempts(Generic[T]):
         self._url = url
         self._has_key = has_key
 
-    def evaluate(self, outcome: httpx2.Response | httpx2.RequestError) -> Completed[T] | Pause:
-        """Call it once for each attempt. Raises `HanseiError` when no retry is left or useful."""
+    def evaluate(self, outcome: httpx2.Response | httpx2.RequestError) -> httpx2.Response | Pause:
+        """Call it once for each attempt. Raises `APIError` when no retry is left or useful."""
         if isinstance(outcome, httpx2.Response) and self._is_accepted(outcome):
-            return Completed(cast(T, self._parse_body(outcome)))
+            return outcome
         error = (
             self._response_error(outcome)
             if isinstance(outcome, httpx2.Response)
@@ -72,23 +68,17 @@ class RequestAttempts(Generic[T]):
         self._pause *= 2
         return Pause(pause * random.uniform(1.0, 1.2))
 
+    def parse(self, response: httpx2.Response) -> T:
+        """The result of the call. Raises `APIResponseError` for a body of something else."""
+        try:
+            return self._request.parse(response)
+        except (ValueError, KeyError, TypeError):
+            raise self._unexpected_response(response) from None
+
     def _is_accepted(self, response: httpx2.Response) -> bool:
         return response.is_success or response.status_code == self._request.accepted_status
 
-    def _parse_body(self, response: httpx2.Response) -> Any:
-        if self._request.response_format == "text":
-            return response.text
-        if response.status_code == 204 or not response.content:
-            return None
-        try:
-            value = response.json()
-        except ValueError:
-            raise self._unexpected_response(response) from None
-        if self._request.response_format == "json_with_version":
-            return value | _parse_version(response)
-        return value
-
-    def _response_error(self, response: httpx2.Response) -> HanseiError:
+    def _response_error(self, response: httpx2.Response) -> APIError:
         problem = _parse_problem(response)
         if problem is None:
             return self._unexpected_response(response)
@@ -96,6 +86,8 @@ class RequestAttempts(Generic[T]):
         detail = str(problem.get("detail") or problem.get("title") or f"HTTP {status}")
         if status == 401 and not self._has_key:
             detail = f"No API key for {self._url}. Set HANSEI_API_KEY."
+        if status == 404:
+            detail = f"{detail.rstrip('.')}: {self._resource()}."
         return error_class(status)(
             detail,
             status=status,
@@ -106,11 +98,15 @@ class RequestAttempts(Generic[T]):
             extra={name: value for name, value in problem.items() if name not in _PROBLEM_FIELDS},
         )
 
-    def _unexpected_response(self, response: httpx2.Response) -> HanseiError:
+    def _resource(self) -> str:
+        """What the request is about, such as `playbooks/support`."""
+        return unquote(self._request.path.removeprefix(f"{API}/").lstrip("/"))
+
+    def _unexpected_response(self, response: httpx2.Response) -> APIError:
         """A response that is not in Hansei's format, as a proxy sends it."""
         status = response.status_code
         is_transient = status in TRANSIENT_STATUSES
-        error_type = error_class(status) if is_transient else UnexpectedResponse
+        error_type = error_class(status) if is_transient else APIResponseError
         summary = _summarize_body(response)
         return error_type(
             f"{self._url} returned {status}{f' ({summary})' if summary else ''}, which is not a "
@@ -119,20 +115,22 @@ class RequestAttempts(Generic[T]):
             retry_after=_parse_retry_after(response),
         )
 
-    def _connection_error(self, error: httpx2.RequestError) -> HanseiError:
+    def _connection_error(self, error: httpx2.RequestError) -> APIError:
         if isinstance(error, httpx2.TimeoutException) and not _was_never_sent(error):
-            return TimedOut(f"{self._url} did not respond in time.")
+            return APITimeoutError(f"{self._url} did not respond in time.")
         if _was_never_sent(error):
-            return Unreachable(f"{self._url} cannot be reached ({_error_reason(error)}).")
-        return Unreachable(f"The connection to {self._url} was lost ({_error_reason(error)}).")
+            return APIConnectionError(f"{self._url} cannot be reached ({_error_reason(error)}).")
+        return APIConnectionError(
+            f"The connection to {self._url} was lost ({_error_reason(error)})."
+        )
 
 
-def _is_transient(error: HanseiError) -> bool:
+def _is_transient(error: APIError) -> bool:
     """Whether a retry may succeed. A timeout is not retried: the service may still be working."""
-    if isinstance(error, TimedOut):
+    if isinstance(error, APITimeoutError):
         return False
     return (
-        isinstance(error, Unreachable)
+        isinstance(error, APIConnectionError)
         or error.status in TRANSIENT_STATUSES
         or error.code == "in_progress"  # an earlier attempt whose response was lost
     )
@@ -173,12 +171,6 @@ def _parse_retry_after(response: httpx2.Response) -> float | None:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time())
     except ValueError:
         return None
-
-
-def _parse_version(response: httpx2.Response) -> dict[str, int]:
-    """The version of a playbook. Its ETag is `"7"`."""
-    tag = response.headers.get("etag", "").strip('"')
-    return {"version": int(tag)} if tag.isdigit() else {}
 
 
 def _summarize_body(response: httpx2.Response) -> str:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hansei.coding_agents.hook_settings import require_inside, write_atomically
-from hansei.endpoints.bullets import Bullet
-from hansei.errors import BadRequest
+from hansei.errors import BadRequestError
+from hansei.models import Bullet
 
 _MARKER = re.compile(r"^[ \t]*<!--\s*hansei:(begin|end)\b(.*?)-->[ \t]*$")
 _LOOSE_MARKER = re.compile(r"hansei:\s*(begin|end)\b", re.IGNORECASE)
@@ -47,27 +47,27 @@ class AgentPlaybook:
     def by_section(self) -> dict[str, list[Bullet]]:
         sections: dict[str, list[Bullet]] = {}
         for bullet in self.bullets:
-            sections.setdefault(bullet["section"], []).append(bullet)
+            sections.setdefault(bullet.section, []).append(bullet)
         return sections
 
 
 def select_bullets(bullets: Iterable[Bullet], limit: int | None) -> list[Bullet]:
     """The active bullets in their order; with a limit, those with the best counters."""
-    active = [bullet for bullet in bullets if bullet.get("status", "active") == "active"]
+    active = [bullet for bullet in bullets if bullet.status == "active"]
     if limit is None or len(active) <= limit:
         return active
     ranked = sorted(
         active,
-        key=lambda bullet: bullet.get("helpful", 0) - bullet.get("harmful", 0),
+        key=lambda bullet: bullet.helpful - bullet.harmful,
         reverse=True,
     )
-    best = {bullet["id"] for bullet in ranked[:limit]}
-    return [bullet for bullet in active if bullet["id"] in best]
+    best = {bullet.id for bullet in ranked[:limit]}
+    return [bullet for bullet in active if bullet.id in best]
 
 
 def write_block(path: Path, playbook: AgentPlaybook) -> bool:
     """Replace the block of this playbook, or append one. Returns whether the file changed. Raises
-    `BadRequest`.
+    `BadRequestError`.
     """
     require_inside(path)
     text = _read(path)
@@ -90,8 +90,8 @@ def write_block(path: Path, playbook: AgentPlaybook) -> bool:
 
 
 def find_block(lines: Sequence[str], name: str, path: Path) -> tuple[int, int] | None:
-    """The first and the last line of the block, from 0. Raises `BadRequest` if a marker of the file
-    or the text of this block was edited.
+    """The first and the last line of the block, from 0. Raises `BadRequestError` if a marker of
+    the file or the text of this block was edited.
     """
     found: tuple[int, int] | None = None
     start: tuple[int, str, str | None] | None = None
@@ -124,13 +124,16 @@ def find_block(lines: Sequence[str], name: str, path: Path) -> tuple[int, int] |
 
 def write_skill(folder: Path, playbook: AgentPlaybook) -> bool:
     """Write SKILL.md and one file for each section. Files of sections that no longer exist are
-    removed. Returns whether anything changed. Raises `BadRequest` if SKILL.md is not from Hansei.
+    removed. Returns whether anything changed. Raises `BadRequestError` if SKILL.md is not from
+    Hansei.
     """
     main = folder / "SKILL.md"
     require_inside(main)
     old = _read(main)
     if old and _OWNED not in old:
-        raise BadRequest(f"{main} was not written by Hansei. Choose another folder with --output.")
+        raise BadRequestError(
+            f"{main} was not written by Hansei. Choose another folder with --output."
+        )
     references = folder / "references"
     files = {main: ""}
     rows: list[str] = []
@@ -201,11 +204,11 @@ def _format_bullets(bullets: Iterable[Bullet]) -> Iterator[str]:
     what they are.
     """
     for bullet in bullets:
-        condition = _one_line(bullet.get("when_to_use", ""))
-        first, *rest = map(_harmless, bullet["content"].strip().splitlines() or [""])
-        if condition and condition not in _one_line(bullet["content"]):
+        condition = _one_line(bullet.when_to_use)
+        first, *rest = map(_harmless, bullet.content.strip().splitlines() or [""])
+        if condition and condition not in _one_line(bullet.content):
             first = f"{condition}: {first}"
-        yield f"- [{bullet['id']}] {first}"
+        yield f"- [{bullet.id}] {first}"
         yield from (f"  {line}".rstrip() for line in rest)
 
 
@@ -221,7 +224,7 @@ def _harmless(line: str) -> str:
 
 
 def _example_key(playbook: AgentPlaybook) -> str:
-    return playbook.bullets[0]["id"] if playbook.bullets else "mis-00001"
+    return playbook.bullets[0].id if playbook.bullets else "mis-00001"
 
 
 def _slug(text: str) -> str:
@@ -234,18 +237,18 @@ def _digest(lines: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _edited(path: Path, index: int, reason: str) -> BadRequest:
-    return BadRequest(
+def _edited(path: Path, index: int, reason: str) -> BadRequestError:
+    return BadRequestError(
         f"{path}, line {index + 1}: {reason}. Nothing was changed. Restore the line, or delete the "
         "block with its markers; the next export writes it again."
     )
 
 
 def _read(path: Path) -> str:
-    """Empty if the file does not exist. Raises `BadRequest`."""
+    """Empty if the file does not exist. Raises `BadRequestError`."""
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{path} cannot be read as text: {error}") from error
+        raise BadRequestError(f"{path} cannot be read as text: {error}") from error

@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from hansei.errors import NotConfigured
+from hansei.errors import ConfigurationError
 
 DATA_DIR = ".hansei"
 FILE_NAME = "credentials.json"
@@ -67,7 +67,7 @@ def resolve_credentials(url: str | None = None, api_key: str | None = None) -> C
 
     A stored key is only sent to the URL that it was stored with. A key of the arguments or of the
     environment is not sent to a URL that a file of the current folder or above names. Raises
-    `NotConfigured` if no URL is found, or none that may be used.
+    `ConfigurationError` if no URL is found, or none that may be used.
     """
     url = url or os.environ.get("HANSEI_URL") or None
     api_key = api_key or os.environ.get("HANSEI_API_KEY") or None
@@ -80,14 +80,14 @@ def resolve_credentials(url: str | None = None, api_key: str | None = None) -> C
         return stored if stored and stored.url == url else Credentials(url, None)
     if api_key:
         if stored and path and stored.api_key != api_key and not _is_of_user(path):
-            raise NotConfigured(
+            raise ConfigurationError(
                 f"HANSEI_URL is not set, and {path} contains another API key than the one given."
                 " A key is not sent to an address from the current folder or above."
                 " Set HANSEI_URL, too."
             )
         return Credentials(stored.url if stored else DEFAULT_URL, api_key)
     if stored is None:
-        raise NotConfigured(
+        raise ConfigurationError(
             "No credentials found in this folder, a folder above it or your home folder. Run "
             "`hansei up` in one of them, or set HANSEI_URL and HANSEI_API_KEY."
         )
@@ -97,8 +97,8 @@ def resolve_credentials(url: str | None = None, api_key: str | None = None) -> C
 def load_credentials(data_dir: str | os.PathLike[str] | None = None) -> Credentials | None:
     """The credentials of `data_dir`, or of the nearest data directory; None if there are none.
 
-    Warns if other users can read the file. Raises `NotConfigured` if it cannot be read, and if a
-    file of the current folder or above names a service of another machine.
+    Warns if other users can read the file. Raises `ConfigurationError` if it cannot be read, and if
+    a file of the current folder or above names a service of another machine.
     """
     path = Path(data_dir) / FILE_NAME if data_dir is not None else find_file()
     if path is None or not path.is_file():
@@ -107,7 +107,7 @@ def load_credentials(data_dir: str | os.PathLike[str] | None = None) -> Credenti
         text = path.read_text(encoding="utf-8")
         _warn_if_readable_by_others(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise NotConfigured(f"{path} cannot be read: {error}.") from error
+        raise ConfigurationError(f"{path} cannot be read: {error}.") from error
     found = _parse_credentials(path, text)
     if data_dir is None and not _is_of_user(path):
         for url in filter(None, (found.url, found.worker_metrics_url)):
@@ -163,7 +163,7 @@ def _is_of_user(path: Path) -> bool:
 
 def _require_local(url: str, path: Path) -> None:
     if not _LOCAL_URL.fullmatch(url):
-        raise NotConfigured(
+        raise ConfigurationError(
             f"{path} names {url}. A file in the current folder or above may only name a service on"
             " this machine, because it can come with a cloned repository. To use it, set"
             f" HANSEI_URL and HANSEI_API_KEY, or HANSEI_DATA_DIR={path.parent}."
@@ -197,7 +197,7 @@ def _parse_credentials(path: Path, text: str) -> Credentials:
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     url, api_key = fields.get("url"), fields.get("api_key")
     if not (isinstance(url, str) and isinstance(api_key, str) and url and api_key):
-        raise NotConfigured(
+        raise ConfigurationError(
             f"{path} has no `url` or no `api_key`. Run `hansei up` to write it again."
         )
     optional = {
@@ -209,8 +209,10 @@ def _parse_credentials(path: Path, text: str) -> Credentials:
 
 
 def _normalize_url(url: str) -> str:
-    """Removes the trailing slash. Raises `NotConfigured` if it is not an HTTP URL."""
+    """Removes the trailing slash. Raises `ConfigurationError` if it is not an HTTP URL."""
     url = url.strip().rstrip("/")
     if not url.startswith(("http://", "https://")):
-        raise NotConfigured(f"'{url}' is not a valid URL: it must start with http:// or https://.")
+        raise ConfigurationError(
+            f"'{url}' is not a valid URL: it must start with http:// or https://."
+        )
     return url

@@ -1,20 +1,22 @@
 """Errors of the client.
 
-HanseiError                 base class of all errors below
-├── NotConfigured           no usable URL or credentials
-├── EvaluationError         an evaluation cannot start or continue
-├── Unreachable             the service cannot be reached or the connection was lost
-│   └── TimedOut            the service did not respond in time
-├── UnexpectedResponse      the response is not from Hansei, for example a proxy's error page
-├── BadRequest    4xx       the request is invalid; `errors` names the fields
-├── Unauthorized  401       the API key is missing or invalid
-├── Forbidden     403       the API key does not permit this
-├── NotFound      404       the resource does not exist for this key
-├── Conflict      409       the resource exists with different content or is being processed
-├── Stale         412       the playbook is not at the version in `if_match`
-├── Busy          429       too many requests; retry after `retry_after` seconds
-└── ServerError   5xx       the service failed
-    └── Unavailable 503     a dependency of the service is temporarily unavailable
+HanseiError                          base class of all errors below
+├── ConfigurationError               no usable URL or credentials
+├── EvaluationError                  an evaluation cannot start or continue
+└── APIError                         a call of the service failed
+    ├── APIConnectionError           the service cannot be reached or the connection was lost
+    │   └── APITimeoutError          the service did not respond in time
+    ├── APIResponseError             the response is not from Hansei, such as a proxy's error page
+    └── APIStatusError               the service answered with an error
+        ├── BadRequestError    4xx   the request is invalid; `errors` names the fields
+        ├── AuthenticationError      401: the API key is missing or invalid
+        ├── PermissionDeniedError    403: the API key does not permit this
+        ├── NotFoundError            404: the resource does not exist for this key
+        ├── ConflictError            409: other content exists, or it is being processed
+        ├── PreconditionFailedError  412: the playbook is not at the version in `if_match`
+        ├── RateLimitError           429: too many requests; retry after `retry_after` seconds
+        └── InternalServerError 5xx  the service failed
+            └── ServiceUnavailableError  503: a dependency is temporarily unavailable
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class HanseiError(Exception):
         self.extra = dict(extra or {})
 
 
-class NotConfigured(HanseiError):
+class ConfigurationError(HanseiError):
     code = "not_configured"
 
 
@@ -62,65 +64,75 @@ class EvaluationError(HanseiError):
     code = "evaluation"
 
 
-class Unreachable(HanseiError):
+class APIError(HanseiError):
+    code = "error"
+
+
+class APIConnectionError(APIError):
     code = "unreachable"
 
 
-class TimedOut(Unreachable):
+class APITimeoutError(APIConnectionError):
     code = "timed_out"
 
 
-class UnexpectedResponse(HanseiError):
+class APIResponseError(APIError):
     code = "unexpected_response"
 
 
-class BadRequest(HanseiError):
+class APIStatusError(APIError):
+    code = "error"
+
+
+class BadRequestError(APIStatusError):
     code = "bad_request"
 
 
-class Unauthorized(HanseiError):
+class AuthenticationError(APIStatusError):
     code = "unauthorized"
 
 
-class Forbidden(HanseiError):
+class PermissionDeniedError(APIStatusError):
     code = "forbidden"
 
 
-class NotFound(HanseiError):
+class NotFoundError(APIStatusError):
     code = "not_found"
 
 
-class Conflict(HanseiError):
+class ConflictError(APIStatusError):
     code = "conflict"
 
 
-class Stale(HanseiError):
+class PreconditionFailedError(APIStatusError):
     code = "precondition_failed"
 
 
-class Busy(HanseiError):
+class RateLimitError(APIStatusError):
     code = "busy"
 
 
-class ServerError(HanseiError):
+class InternalServerError(APIStatusError):
     code = "server_error"
 
 
-class Unavailable(ServerError):
+class ServiceUnavailableError(InternalServerError):
     code = "unavailable"
 
 
 _CLASS_BY_STATUS = {
-    401: Unauthorized,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    412: Stale,
-    429: Busy,
-    503: Unavailable,
+    401: AuthenticationError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    412: PreconditionFailedError,
+    429: RateLimitError,
+    503: ServiceUnavailableError,
 }
 
 
-def error_class(status: int) -> type[HanseiError]:
+def error_class(status: int) -> type[APIStatusError]:
     """The error class of an HTTP status of 400 or more."""
-    return _CLASS_BY_STATUS.get(status) or (ServerError if status >= 500 else BadRequest)
+    return _CLASS_BY_STATUS.get(status) or (
+        InternalServerError if status >= 500 else BadRequestError
+    )

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hansei.types import GenerateReflectionResponse, Json, Run, TraceReceipt
+from hansei._flows import ImportedTrace
+from hansei._model import Json
+from hansei.models import GenerateReflectionResponse, Run
 
 
 @dataclass
@@ -19,7 +21,7 @@ class LearnedReflection:
 
     @property
     def importance(self) -> float:
-        return self.response.get("importance") or 0.0
+        return self.response.importance or 0.0
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,11 @@ class BulletChange:
 
 @dataclass
 class LearningSummary:
-    """Add the receipts of `create_traces`, then the runs that learned from the traces."""
+    """Add the receipts of `client.traces.create_many`, then the runs that learned from them."""
 
     new_traces: int = 0
     duplicates: int = 0
-    rejected: list[TraceReceipt] = field(default_factory=list[TraceReceipt])
+    rejected: list[ImportedTrace] = field(default_factory=list[ImportedTrace])
     queued_run_ids: set[str] = field(default_factory=set[str])
     duplicate_run_ids: set[str] = field(default_factory=set[str])
     """Runs of duplicate traces. They may be unfinished."""
@@ -64,13 +66,13 @@ class LearningSummary:
     _lessons: dict[str, LearnedReflection] = field(default_factory=dict[str, LearnedReflection])
     _line_by_trace: dict[str, int] = field(default_factory=dict[str, int])
 
-    def add_receipt(self, receipt: TraceReceipt) -> None:
-        if "error" in receipt:
+    def add_receipt(self, receipt: ImportedTrace) -> None:
+        if receipt.error is not None or receipt.trace_id is None:
             self.rejected.append(receipt)
             return
-        self._line_by_trace[receipt.get("trace_id", "")] = receipt.get("line") or 0
-        run_id = receipt.get("run_id")
-        if receipt.get("duplicate"):
+        self._line_by_trace[receipt.trace_id] = receipt.line or 0
+        run_id = receipt.run_id
+        if receipt.duplicate:
             self.duplicates += 1
             self.duplicate_run_ids |= {run_id} if run_id else set()
         else:
@@ -79,14 +81,14 @@ class LearningSummary:
 
     def add_run(self, run: Run) -> None:
         """Add a finished run of any kind."""
-        if run["state"] != "done":
+        if run.state != "done":
             self.failed.append(run)
             return
-        match run["kind"]:
+        match run.kind:
             case "evaluate":
-                resent = "duplicate_of" in run["result"]
+                resent = "duplicate_of" in run.result
                 self.resent += resent
-                self.not_reflected += run["next_run_id"] is None and not resent
+                self.not_reflected += run.next_run_id is None and not resent
             case "apply":
                 self._add_changes(run)
             case "reflect":
@@ -95,7 +97,7 @@ class LearningSummary:
                 pass  # a curation plan is visible in the changes that were applied
 
     def _add_changes(self, run: Run) -> None:
-        result = run["result"]
+        result = run.result
         self.proposals += result["proposal_id"] is not None
         for change in result["changes"]:
             fields = {name: change[name] for name in ("action", "key", "content", "reason")}
@@ -103,19 +105,19 @@ class LearningSummary:
             self.changes.append(BulletChange(result["playbook"], line=line, **fields))
 
     def _add_reflection(self, run: Run) -> None:
-        response: GenerateReflectionResponse = run["result"]
-        self.degraded += run["degraded"]
-        self.verdicts.update(verdict["tag"] for verdict in response.get("verdicts", ()))
-        for strategy in response.get("strategies", ()):
-            if strategy["is_new"]:
-                self._strategy_ids.add(strategy["id"])
+        response = GenerateReflectionResponse.from_json(run.result)
+        self.degraded += run.degraded
+        self.verdicts.update(verdict.tag for verdict in response.verdicts)
+        for strategy in response.strategies:
+            if strategy.is_new:
+                self._strategy_ids.add(strategy.id)
             else:
                 self.known_strategies += 1
-        reflection_id = response.get("reflection_id")
+        reflection_id = response.reflection_id
         if reflection_id is None:
             self.nothing_found += 1
             return
-        if response.get("result") == "already_known":
+        if response.result == "already_known":
             self.known_reflections += 1
         else:
             self._reflection_ids.add(reflection_id)
@@ -124,7 +126,7 @@ class LearningSummary:
 
     def line_of(self, run: Run) -> int:
         """The position of the run's trace in the input, 0 if it was not in the input."""
-        return self._line_by_trace.get(run["trace_id"] or "", 0)
+        return self._line_by_trace.get(run.trace_id or "", 0)
 
     def _line_of_traces(self, trace_ids: Iterable[str]) -> int:
         """The first position of one of these traces in the input, 0 if none was in it."""
@@ -159,12 +161,15 @@ class LearningSummary:
 
     def to_json(self, *, seconds: float, unfinished: Iterable[str]) -> Json:
         """The report of `hansei reflect --json`. `unfinished` holds the IDs of unfinished runs."""
-        lessons = [{**lesson.response, "lines": lesson.lines} for lesson in self.most_important()]
+        lessons = [
+            {**lesson.response.model_dump(), "lines": lesson.lines}
+            for lesson in self.most_important()
+        ]
         return {
             "traces": self.total_traces,
             "new_traces": self.new_traces,
             "duplicates": self.duplicates,
-            "rejected": self.rejected,
+            "rejected": [receipt.model_dump() for receipt in self.rejected],
             "new_reflections": self.new_reflections,
             "new_strategies": self.new_strategies,
             "known_reflections": self.known_reflections,
@@ -183,5 +188,5 @@ class LearningSummary:
         }
 
     def _failure(self, run: Run) -> dict[str, Any]:
-        ids = {"run_id": run["id"], "trace_id": run["trace_id"], "line": self.line_of(run)}
-        return ids | {"state": run["state"], "error": run["error"]}
+        ids = {"run_id": run.id, "trace_id": run.trace_id, "line": self.line_of(run)}
+        return ids | {"state": run.state, "error": run.error}

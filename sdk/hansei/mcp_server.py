@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -23,11 +23,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, ListResourcesResult, Resource, ToolAnnotations
 from pydantic import BaseModel, Field
 
+from hansei._model import Json
 from hansei.client import AsyncHansei
-from hansei.endpoints.agents import AgentRun
-from hansei.endpoints.bullets import Bullet
-from hansei.errors import HanseiError, NotFound
-from hansei.types import Json
+from hansei.errors import HanseiError, NotFoundError
+from hansei.models import AgentRun, Bullet
 
 Connect = Callable[[Mapping[str, str] | None], AbstractAsyncContextManager[AsyncHansei]]
 """Opens the client of one request. The argument is the HTTP headers, None over stdio."""
@@ -93,15 +92,15 @@ def create_mcp_server(connect: Connect) -> MCPServer:
         headers = getattr(ctx.request, "headers", None)
         try:
             async with connect(headers) as client:
-                playbooks = [playbook async for playbook in client.list_playbooks()]
+                playbooks = [playbook async for playbook in client.playbooks.list()]
         except HanseiError as error:
             raise MCPError(INTERNAL_ERROR, error.detail) from error
         return ListResourcesResult(
             resources=[
                 Resource(
-                    uri=RESOURCE_PREFIX + quote(playbook["name"], safe=""),
-                    name=playbook["name"],
-                    description=f"Playbook with {playbook['active_bullet_count']} active bullets.",
+                    uri=RESOURCE_PREFIX + quote(playbook.name, safe=""),
+                    name=playbook.name,
+                    description=f"Playbook with {playbook.active_bullet_count} active bullets.",
                     mime_type="text/markdown",
                 )
                 for playbook in playbooks
@@ -146,7 +145,11 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
     async def list_playbooks(ctx: Context, project_id: Project = None) -> Json:
         """List the playbooks."""
         async with open_client(ctx) as client:
-            return {"items": [item async for item in client.list_playbooks(project_id=project_id)]}
+            return {
+                "items": [
+                    item.model_dump() async for item in client.playbooks.list(project_id=project_id)
+                ]
+            }
 
     @server.tool(annotations=READ_ONLY, structured_output=False)
     async def search_bullets(
@@ -159,14 +162,13 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
     ) -> Json:
         """Search the bullets of a playbook, best first. `match` says how well each fits."""
         async with open_client(ctx) as client:
-            found = await client.search_bullets(
+            found = await client.playbooks.search(
                 playbook, query, top_k=top_k, min_match=min_match, project_id=project_id
             )
         hits = [
-            _to_hit(hit["bullet"], hit["combined_score"]) | {"match": hit["match"]}
-            for hit in found["results"]
+            _to_hit(hit.bullet, hit.combined_score) | {"match": hit.match} for hit in found.results
         ]
-        return {"results": hits, "retrieval_id": found["retrieval_id"]}
+        return {"results": hits, "retrieval_id": found.retrieval_id}
 
     @server.tool(annotations=READ_ONLY, structured_output=False)
     async def render_playbook(
@@ -193,7 +195,7 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
     ) -> Json:
         """Judge a bullet: did it help in this run?"""
         async with open_client(ctx) as client:
-            answer = await client.record_verdict(
+            answer = await client.playbooks.bullets.verdicts.create(
                 playbook,
                 bullet_key,
                 tag,
@@ -202,9 +204,9 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
                 project_id=project_id,
             )
         return {
-            "bullet_key": answer["key"],
-            "is_counted": answer["is_counted"],
-            "quarantined": answer["quarantined"],
+            "bullet_key": answer.key,
+            "is_counted": answer.is_counted,
+            "quarantined": answer.quarantined,
         }
 
     @server.prompt(title="Apply a playbook")
@@ -236,20 +238,20 @@ def _add_trace_tools(server: MCPServer, open_client: Opener) -> None:
         project_id: Project = None,
     ) -> Json:
         """Record an agent run, so that Hansei learns from it."""
-        fields = {
-            "task_description": task,
-            "query": task,
-            "events": [event.model_dump(exclude_none=True) for event in events],
-            "outcome": outcome,
-            "playbook": playbook,
-            "retrieval_id": retrieval_id,
-            "used_bullet_keys": used_bullet_keys,
-            "generated_answer": answer,
-            "external_id": external_id,
-        }
-        trace = {name: value for name, value in fields.items() if value is not None}
         async with open_client(ctx) as client:
-            return cast(Json, await client.create_trace(trace, project_id=project_id))
+            receipt = await client.traces.create(
+                task_description=task,
+                query=task,
+                events=[event.model_dump(exclude_none=True) for event in events],
+                outcome=outcome,
+                playbook=playbook,
+                retrieval_id=retrieval_id,
+                used_bullet_keys=used_bullet_keys,
+                generated_answer=answer,
+                external_id=external_id,
+                project_id=project_id,
+            )
+            return receipt.model_dump()
 
     @server.tool(annotations=WRITES, structured_output=False)
     async def record_outcome(
@@ -260,7 +262,8 @@ def _add_trace_tools(server: MCPServer, open_client: Opener) -> None:
     ) -> Json:
         """Report the outcome of an agent run that was recorded earlier."""
         async with open_client(ctx) as client:
-            return cast(Json, await client.record_outcome(trace_id, outcome, error=error))
+            receipt = await client.traces.record_outcome(trace_id, outcome, error=error)
+            return receipt.model_dump()
 
 
 def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
@@ -280,7 +283,7 @@ def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
         answer_intervention. If it is `queued` or `running`, call get_agent_run later.
         """
         async with open_client(ctx) as client:
-            run = await client.create_agent_run(
+            run = await client.agents.runs.create(
                 question, playbook=playbook, collections=collections, project_id=project_id
             )
             return _to_answer(await _wait(client, run, wait_seconds))
@@ -289,7 +292,7 @@ def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
     async def get_agent_run(ctx: Context, agent_run_id: str, wait_seconds: Wait = 0.0) -> Json:
         """Get the state, the answer or the open question of a run of GRACE."""
         async with open_client(ctx) as client:
-            run = await client.get_agent_run(agent_run_id)
+            run = await client.agents.runs.get(agent_run_id)
             return _to_answer(await _wait(client, run, wait_seconds))
 
     @server.tool(annotations=WRITES, structured_output=False)
@@ -305,11 +308,13 @@ def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
     ) -> Json:
         """Answer the open question of a run of GRACE. Ask your user first: the answer is theirs."""
         async with open_client(ctx) as client:
-            run = await client.get_agent_run(agent_run_id)
-            question = run["intervention"]
+            run = await client.agents.runs.get(agent_run_id)
+            question = run.intervention
             if question is None:
-                raise ToolError(f"The run asks nothing. Its state is `{run['state']}`.")
-            run = await client.answer_intervention(agent_run_id, question["id"], action, input=text)
+                raise ToolError(f"The run asks nothing. Its state is `{run.state}`.")
+            run = await client.agents.runs.interventions.answer(
+                agent_run_id, question.id, action, input=text
+            )
             return _to_answer(await _wait(client, run, wait_seconds))
 
 
@@ -319,12 +324,12 @@ def _add_playbook_resource(server: MCPServer, connect: Connect) -> None:
         """The active bullets of a playbook by section."""
         try:
             async with connect(ctx.headers) as client:
-                playbook = await client.get_playbook(name)
-        except NotFound as error:
+                playbook = await client.playbooks.get(name)
+        except NotFoundError as error:
             raise ResourceNotFoundError(error.detail) from error
         except HanseiError as error:
             raise ResourceError(error.detail) from error
-        return format_playbook(name, playbook["bullets"])
+        return format_playbook(name, playbook.bullets)
 
 
 def format_playbook(name: str, bullets: list[Bullet]) -> str:
@@ -332,9 +337,9 @@ def format_playbook(name: str, bullets: list[Bullet]) -> str:
     lines = [f"# Playbook {name}"]
     sections: dict[str, list[str]] = {}
     for bullet in bullets:
-        if bullet.get("status", "active") == "active":
-            content = " ".join(bullet["content"].split())
-            sections.setdefault(bullet["section"], []).append(f"- [{bullet['id']}] {content}")
+        if bullet.status == "active":
+            content = " ".join(bullet.content.split())
+            sections.setdefault(bullet.section, []).append(f"- [{bullet.id}] {content}")
     for section, items in sections.items():
         lines += ["", f"## {section}", "", *items]
     return "\n".join(lines) + "\n"
@@ -343,25 +348,29 @@ def format_playbook(name: str, bullets: list[Bullet]) -> str:
 async def _render(
     client: AsyncHansei, playbook: str, task: str, tokens: int | None, project_id: str | None
 ) -> Json:
-    block = await client.render_playbook(playbook, task, token_budget=tokens, project_id=project_id)
+    block = await client.playbooks.render(
+        playbook, task, token_budget=tokens, project_id=project_id
+    )
     names = ("text", "bullet_keys", "retrieval_id", "version")
-    return {name: block[name] for name in names}
+    return {name: getattr(block, name) for name in names}
 
 
 async def _wait(client: AsyncHansei, run: AgentRun, seconds: float) -> AgentRun:
     """The run when it has stopped, or as it is after `seconds`."""
     deadline = time.monotonic() + seconds
-    while run["state"] not in STOPPED and time.monotonic() < deadline:
+    while run.state not in STOPPED and time.monotonic() < deadline:
         await asyncio.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
-        run = await client.get_agent_run(run["id"])
+        run = await client.agents.runs.get(run.id)
     return run
 
 
 def _to_answer(run: AgentRun) -> Json:
-    question = run["intervention"]
-    shown = {name: run[name] for name in ("state", "answer", "confidence", "sources", "error")}
-    asked = question and {name: question[name] for name in ("message", "options")}
-    return {"agent_run_id": run["id"], **shown, "intervention": asked}
+    question = run.intervention
+    shown = {
+        name: getattr(run, name) for name in ("state", "answer", "confidence", "sources", "error")
+    }
+    asked = question and {name: getattr(question, name) for name in ("message", "options")}
+    return {"agent_run_id": run.id, **shown, "intervention": asked}
 
 
 def _to_hit(bullet: Bullet, score: float) -> Json:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from hansei.endpoints.bullets import Bullet
-from hansei.errors import BadRequest
-from hansei.types import Json
+from hansei._model import Json
+from hansei.errors import BadRequestError
+from hansei.models import Bullet
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -65,7 +65,7 @@ def detect_format(text: str, file_name: str) -> ImportFormat:
 
 
 def parse_lessons(text: str, format: ImportFormat) -> list[ImportedLesson]:
-    """Raises `BadRequest` if nothing can be read."""
+    """Raises `BadRequestError` if nothing can be read."""
     if format in ("agents-md", "claude-md"):
         lessons = list(_parse_markdown(text))
     elif format == "skillbook":
@@ -73,7 +73,7 @@ def parse_lessons(text: str, format: ImportFormat) -> list[ImportedLesson]:
     else:
         lessons = list(_parse_mem0(_require_json(text)))
     if not lessons:
-        raise BadRequest(f"The file contains no lessons in the format {format}.")
+        raise BadRequestError(f"The file contains no lessons in the format {format}.")
     return lessons
 
 
@@ -81,7 +81,7 @@ def merge_lessons(
     current: Iterable[Bullet], lessons: Iterable[ImportedLesson]
 ) -> tuple[list[Json], int]:
     """The bullets of the playbook followed by the new ones, and how many were already known."""
-    merged = [cast(Json, dict(bullet)) for bullet in current]
+    merged = [bullet.model_dump() for bullet in current]
     known = {_folded(bullet["content"]) for bullet in merged}
     keys = {str(bullet["id"]) for bullet in merged}
     duplicates = 0
@@ -177,10 +177,10 @@ def _parse_skillbook(value: Any) -> Iterator[ImportedLesson]:
     fields = cast(Json, value) if isinstance(value, dict) else {}
     entries = fields.get("skills", fields.get("bullets"))
     if not isinstance(entries, dict):
-        raise BadRequest("A skillbook has an object `skills` or `bullets`.")
+        raise BadRequestError("A skillbook has an object `skills` or `bullets`.")
     for key, entry in cast("Mapping[str, Any]", entries).items():
         if not isinstance(entry, dict):
-            raise BadRequest(f"`{key}` of the skillbook is not an object.")
+            raise BadRequestError(f"`{key}` of the skillbook is not an object.")
         skill = cast(Json, entry)
         content = skill.get("content")
         if skill.get("status", "active") == "active" and isinstance(content, str) and content:
@@ -201,10 +201,10 @@ def _parse_mem0(value: Any) -> Iterator[ImportedLesson]:
         fields = cast(Json, value)
         entries = fields.get("results", fields.get("memories"))
     if not isinstance(entries, list):
-        raise BadRequest("An export of mem0 is a list, or an object with `results`.")
+        raise BadRequestError("An export of mem0 is a list, or an object with `results`.")
     for number, entry in enumerate(cast("list[Any]", entries)):
         if not isinstance(entry, dict):
-            raise BadRequest(f"Entry {number} of the export is not an object.")
+            raise BadRequestError(f"Entry {number} of the export is not an object.")
         memory = cast(Json, entry)
         content = memory.get("memory") or memory.get("text") or memory.get("data")
         if isinstance(content, str) and content.strip():
@@ -234,9 +234,9 @@ def _require_json(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise BadRequest(f"The file is not JSON ({place}: {error.msg}).") from error
+        raise BadRequestError(f"The file is not JSON ({place}: {error.msg}).") from error
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f"The file is not JSON ({error}).") from error
+        raise BadRequestError(f"The file is not JSON ({error}).") from error
 
 
 def _folded(text: str) -> str:

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
+from hansei._model import Json
 from hansei._ndjson import RECORD_FIELDS
-from hansei.errors import BadRequest
-from hansei.types import Json, TraceFormat
+from hansei.errors import BadRequestError
+from hansei.models import TraceFormat
 
 MESSAGE_FIELDS = ("messages", "loglines")
 """The field of a document that holds its messages."""
@@ -188,7 +189,7 @@ def _has_message(entry: Mapping[str, Any]) -> bool:
 
 
 def read_session_file(text: bytes) -> SessionFile:
-    """Raises `BadRequest` if the file contains no message."""
+    """Raises `BadRequestError` if the file contains no message."""
     entries: list[Json] = []
     skipped: list[SkippedLine] = []
     line_count = 0
@@ -203,9 +204,9 @@ def read_session_file(text: bytes) -> SessionFile:
     if not messages and skipped:
         first = skipped[0]
         message = f"The file contains no message. Line {first.number}: {first.reason}."
-        raise BadRequest(message, code="malformed_json")
+        raise BadRequestError(message, code="malformed_json")
     if not messages:
-        raise BadRequest("The file contains no message.", code="invalid")
+        raise BadRequestError("The file contains no message.", code="invalid")
     ids = (entry.get("sessionId") or entry.get("session_id") for entry in entries)
     session_id = next((name for name in ids if isinstance(name, str)), None)
     session_id = session_id[:MAX_SESSION_ID_LENGTH] if session_id else None

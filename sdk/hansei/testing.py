@@ -12,12 +12,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from hansei._model import Json
+from hansei.models import RenderPlaybookResponse
 from hansei.recording import recorder as recorder_module
 from hansei.recording.advice import Advice
 from hansei.recording.configuration import RecordingOptions
 from hansei.recording.delivery import parse_run
 from hansei.recording.recorder import Recorder
-from hansei.types import Json
 
 
 @contextmanager
@@ -55,8 +56,11 @@ class _MemoryRecorder(Recorder):
 
 
 class _Adviser:
+    """Stands in for the client: `client.playbooks.render`."""
+
     def __init__(self, text: str) -> None:
+        self.playbooks = self
         self._text = text
 
-    def render_playbook(self, *_: object, **__: object) -> Json:
-        return {"text": self._text, "retrieval_id": None, "bullet_keys": []}
+    def render(self, *_: object, **__: object) -> RenderPlaybookResponse:
+        return RenderPlaybookResponse(text=self._text, retrieval_id=None, bullet_keys=[])

@@ -29,15 +29,15 @@ async def with_worker(agent: Agent, function: Callable[[], Any]) -> Any:
 async def test_generator_yields_what_happens(agent: Agent, live: str) -> None:
     seen: list[str] = []
     async with AsyncHansei(live, agent.tenant.keys["admin"]) as client:
-        states = client.execute_plan_generator(KNOWN, interactive=False)
+        states = client.agents.execute_plan_generator(KNOWN, interactive=False)
         first = await anext(states)
         assert (first["state"], first["plan"], first["step_results"]) == ("queued", None, [])
         seen += [event["event"] for event in first["events"]]
         await agent.work()
         async for state in states:
             seen += [event["event"] for event in state["events"]]
-        run = await client.get_agent_run(first["agent_run_id"])
-        after = [event["id"] async for event in client.follow_agent_run(run["id"], after=4)]
+        run = await client.agents.runs.get(first["agent_run_id"])
+        after = [event["id"] async for event in client.agents.runs.follow(run["id"], after=4)]
     assert seen[:2] == ["run_queued", "plan_created"]
     assert seen[-1] == "run_finished"
     assert "cannot be refunded" in run["answer"]
@@ -54,15 +54,15 @@ async def test_generator_yields_what_happens(agent: Agent, live: str) -> None:
 async def test_client_answers_a_question(agent: Agent, live: str) -> None:
     def ask() -> Any:
         with Hansei(live, agent.tenant.keys["admin"]) as client:
-            states = list(client.execute_plan_generator(UNKNOWN))
+            states = list(client.agents.execute_plan_generator(UNKNOWN))
             assert states[-1]["events"][-1]["event"] == "intervention_requested"
-            run = client.get_agent_run(states[0]["agent_run_id"])
+            run = client.agents.runs.get(states[0]["agent_run_id"])
             question = run["intervention"]
             assert question is not None
-            client.answer_intervention(run["id"], question["id"], "input", input=KNOWN)
-            last = [event["event"] for event in client.follow_agent_run(run["id"])][-1]
+            client.agents.runs.interventions.answer(run["id"], question["id"], "input", input=KNOWN)
+            last = [event["event"] for event in client.agents.runs.follow(run["id"])][-1]
             assert last == "run_finished"
-            return client.get_agent_run(run["id"])
+            return client.agents.runs.get(run["id"])
 
     run = await with_worker(agent, ask)
     assert "cannot be refunded" in run["answer"]

@@ -10,6 +10,10 @@ from tests.support.cases import each_case
 from tests.support.paths import ROOT
 
 LIMIT = 400
+GENERATED = {
+    f"sdk/hansei/{name}.py" for name in ("models", "params", "resources", "async_resources")
+}
+"""`make client` writes them."""
 
 NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc", "enhanced"}
 OPEN_PORTS = {"sdk/hansei/__init__.py"}
@@ -64,7 +68,9 @@ MEANT = {
 
 def test_files_are_short() -> None:
     lines = {name_of(path): len(path.read_text().splitlines()) for path in python_files()}
-    assert {name: count for name, count in lines.items() if count > LIMIT} == {}
+    assert {
+        name: count for name, count in lines.items() if count > LIMIT and name not in GENERATED
+    } == {}
 
 
 def test_no_meaningless_module_names() -> None:

@@ -55,4 +55,4 @@ def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     for page in ("tutorial", "reference/cli", "reference/sdk", "reference/http", "comparison"):
         assert (tmp_path / page / "index.html").is_file(), page
     assert (tmp_path / "llms.txt").is_file()
-    assert "render_playbook" in (tmp_path / "reference/sdk/index.html").read_text()
+    assert "client.playbooks.render" in (tmp_path / "reference/sdk/index.html").read_text()

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from hansei.agent_files import AgentPlaybook, select_bullets, write_block, write_skill
-from hansei.endpoints.bullets import Bullet
-from hansei.errors import BadRequest
+from hansei.errors import BadRequestError
+from hansei.models import Bullet
 from hansei.playbook_import import parse_lessons
 
 TEXT = "# Our rules\n\n- Be kind.\n"
 
 
 def bullet(key: str, section: str = "OTHERS", content: str = "Look first.", **more) -> Bullet:
-    return {"id": key, "section": section, "content": content} | more
+    fields = {"status": "active", "when_to_use": "", "helpful": 0, "harmful": 0} | more
+    return Bullet(id=key, section=section, content=content, **fields)
 
 
 def playbook(*bullets: Bullet, version: int = 1, name: str = "coding") -> AgentPlaybook:
@@ -71,7 +72,7 @@ def test_block_edited_by_hand_is_refused(tmp_path: Path, old: str, new: str, lin
     edited = path.read_text().replace(old, new, 1)
     assert edited != path.read_text()
     path.write_text(edited)
-    with pytest.raises(BadRequest, match=f"line {line}:"):
+    with pytest.raises(BadRequestError, match=f"line {line}:"):
         write_block(path, playbook(bullet("oth-00002"), version=2))
     assert path.read_text() == edited
 
@@ -112,7 +113,7 @@ def test_skill_has_front_matter_and_sections_on_demand(tmp_path: Path) -> None:
 
 def test_skill_of_others_is_refused(tmp_path: Path) -> None:
     (tmp_path / "SKILL.md").write_text("---\nname: theirs\n---\n")
-    with pytest.raises(BadRequest, match="was not written by Hansei"):
+    with pytest.raises(BadRequestError, match="was not written by Hansei"):
         write_skill(tmp_path, playbook(bullet("oth-00001")))
 
 
@@ -139,12 +140,12 @@ def test_link_out_of_the_folder_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(clone)
     book = playbook(bullet("oth-00001"))
     for path in (Path("AGENTS.md"), clone / "AGENTS.md", Path("CLAUDE.md")):
-        with pytest.raises(BadRequest, match="symbolic link"):
+        with pytest.raises(BadRequestError, match="symbolic link"):
             write_block(path, book)
-    with pytest.raises(BadRequest, match="symbolic link"):
+    with pytest.raises(BadRequestError, match="symbolic link"):
         write_skill(Path(".claude/skills/coding"), book)
     monkeypatch.chdir(home)
-    with pytest.raises(BadRequest, match="symbolic link"):
+    with pytest.raises(BadRequestError, match="symbolic link"):
         write_block(Path("../clone/AGENTS.md"), book)
     assert (home / "profile").read_text() == "mine\n"
     assert [path.name for path in home.iterdir()] == ["profile"]
@@ -170,7 +171,7 @@ def test_references_of_a_skill_that_are_a_link_are_refused(
     folder.mkdir(parents=True)
     (folder / "references").symlink_to(other / "references")
     monkeypatch.chdir(tmp_path / "clone")
-    with pytest.raises(BadRequest, match="symbolic link"):
+    with pytest.raises(BadRequestError, match="symbolic link"):
         write_skill(Path("skill"), playbook(bullet("oth-00002", section="NEW")))
     assert [path.name for path in (other / "references").iterdir()] == ["old.md"]
     assert not (folder / "SKILL.md").exists()

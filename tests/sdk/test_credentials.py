@@ -18,7 +18,7 @@ from hansei.credentials import (
     resolve_credentials,
     save_credentials,
 )
-from hansei.errors import NotConfigured
+from hansei.errors import ConfigurationError
 
 STORED = Credentials("http://127.0.0.1:8321", "hsk_stored", "default")
 
@@ -88,7 +88,7 @@ def test_file_of_another_user_is_ignored(nobody: Path, monkeypatch: pytest.Monke
 def test_invalid_file_is_named_in_the_error(tmp_path: Path, text: str) -> None:
     path = save_credentials(tmp_path, STORED)
     path.write_text(text)
-    with pytest.raises(NotConfigured, match=r"credentials\.json"):
+    with pytest.raises(ConfigurationError, match=r"credentials\.json"):
         load_credentials(tmp_path)
 
 
@@ -133,12 +133,12 @@ def test_file_of_a_cloned_folder_names_this_machine_only(
     """Whatever a repository contains: neither its key nor one of the environment is sent there."""
     monkeypatch.setenv("HANSEI_API_KEY", key)
     path = save_credentials(nobody / "here" / ".hansei", Credentials(url, "hsk_foreign"))
-    with pytest.raises(NotConfigured, match="only name a service on this machine") as caught:
+    with pytest.raises(ConfigurationError, match="only name a service on this machine") as caught:
         resolve_credentials()
     assert str(path) in str(caught.value)
     local = Credentials(STORED.url, "hsk_foreign", worker_metrics_url=url)
     save_credentials(nobody / "here" / ".hansei", local)
-    with pytest.raises(NotConfigured, match="only name a service on this machine"):
+    with pytest.raises(ConfigurationError, match="only name a service on this machine"):
         load_credentials()
 
 
@@ -163,14 +163,14 @@ def test_key_of_the_environment_is_not_sent_to_a_url_of_the_current_folder(
 ) -> None:
     save_credentials(nobody / "here" / ".hansei", STORED)
     monkeypatch.setenv("HANSEI_API_KEY", "hsk_env")
-    with pytest.raises(NotConfigured, match="Set HANSEI_URL, too"):
+    with pytest.raises(ConfigurationError, match="Set HANSEI_URL, too"):
         resolve_credentials()
     monkeypatch.setenv("HANSEI_API_KEY", "hsk_stored")
     assert resolve_credentials() == Credentials(STORED.url, "hsk_stored")
 
 
 def test_without_credentials_the_error_says_what_to_do() -> None:
-    with pytest.raises(NotConfigured, match="hansei up"):
+    with pytest.raises(ConfigurationError, match="hansei up"):
         resolve_credentials()
 
 

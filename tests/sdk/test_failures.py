@@ -12,18 +12,18 @@ import pytest
 from hansei import AsyncHansei, Hansei
 from hansei._retry import MAX_PAUSE_SECONDS
 from hansei.errors import (
-    BadRequest,
-    Busy,
-    Conflict,
+    APIConnectionError,
+    APIResponseError,
+    APITimeoutError,
+    AuthenticationError,
+    BadRequestError,
+    ConfigurationError,
+    ConflictError,
     HanseiError,
-    NotConfigured,
-    NotFound,
-    ServerError,
-    TimedOut,
-    Unauthorized,
-    Unavailable,
-    UnexpectedResponse,
-    Unreachable,
+    InternalServerError,
+    NotFoundError,
+    RateLimitError,
+    ServiceUnavailableError,
 )
 from tests.sdk.stub_service import KEY, RECORDED, Fault, StubService, page, problem
 from tests.support.cases import each_case
@@ -35,13 +35,13 @@ SOON = {"retry_after": "0"}
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, BadRequest),
-        (401, Unauthorized),
-        (404, NotFound),
-        (409, Conflict),
-        (413, BadRequest),
-        (422, BadRequest),
-        (501, ServerError),
+        (400, BadRequestError),
+        (401, AuthenticationError),
+        (404, NotFoundError),
+        (409, ConflictError),
+        (413, BadRequestError),
+        (422, BadRequestError),
+        (501, InternalServerError),
     ],
 )
 def test_problem_response_raises_its_error_class(
@@ -49,7 +49,7 @@ def test_problem_response_raises_its_error_class(
 ) -> None:
     service.faults.append(problem(status, "some_code"))
     with pytest.raises(kind) as caught:
-        hansei.search_memories("x")
+        hansei.memories.search("x")
     error = caught.value
     assert (error.status, error.code, error.detail) == (status, "some_code", "Not now.")
     assert str(error) == "Not now."
@@ -62,8 +62,8 @@ def test_error_has_the_fields_of_the_problem(hansei: Hansei, service: StubServic
         b'"errors":[{"field":"k","message":"bad"}],"limit":5}'
     )
     service.faults.append(Fault(422, body, headers={"x-request-id": "r7"}))
-    with pytest.raises(BadRequest) as caught:
-        hansei.search_memories("x")
+    with pytest.raises(BadRequestError) as caught:
+        hansei.memories.search("x")
     assert caught.value.errors == [{"field": "k", "message": "bad"}]
     assert caught.value.extra == {"limit": 5}
     assert caught.value.request_id == "r7"
@@ -74,45 +74,47 @@ def test_error_has_the_fields_of_the_problem(hansei: Hansei, service: StubServic
 )
 def test_transient_errors_are_retried(hansei: Hansei, service: StubService, fault: Fault) -> None:
     service.faults.extend([fault, fault])
-    assert hansei.search_memories("x")["results"] == [RECORDED["hit"]]
+    assert hansei.memories.search("x").results[0].model_dump() == RECORDED["hit"]
     assert len(service.calls) == 3
 
 
-@pytest.mark.parametrize(("status", "kind"), [(429, Busy), (503, Unavailable)])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(429, RateLimitError), (503, ServiceUnavailableError)]
+)
 def test_retries_are_limited(
     hansei: Hansei, service: StubService, status: int, kind: type[HanseiError]
 ) -> None:
     service.faults.extend([problem(status, **SOON)] * 10)
     with pytest.raises(kind):
-        hansei.search_memories("x")
+        hansei.memories.search("x")
     assert len(service.calls) == 4
 
 
 def test_long_retry_after_raises_at_once(hansei: Hansei, service: StubService) -> None:
     service.faults.append(problem(429, retry_after=str(MAX_PAUSE_SECONDS + 1)))
-    with pytest.raises(Busy) as caught:
-        hansei.search_memories("x")
+    with pytest.raises(RateLimitError) as caught:
+        hansei.memories.search("x")
     assert caught.value.retry_after == MAX_PAUSE_SECONDS + 1
     assert len(service.calls) == 1
 
 
 def test_retry_after_may_be_a_date(hansei: Hansei, service: StubService) -> None:
     service.faults.append(problem(429, retry_after=formatdate(time() + 3600, usegmt=True)))
-    with pytest.raises(Busy) as caught:
-        hansei.search_memories("x")
+    with pytest.raises(RateLimitError) as caught:
+        hansei.memories.search("x")
     assert 3500 < (caught.value.retry_after or 0) <= 3600
 
 
 def test_invalid_retry_after_is_ignored(hansei: Hansei, service: StubService) -> None:
     service.faults.append(problem(429, retry_after="soon"))
-    assert hansei.search_memories("x")["results"]
+    assert hansei.memories.search("x").results
 
 
 def test_write_with_a_lost_response_is_applied_once(hansei: Hansei, service: StubService) -> None:
     service.faults.append(Fault(cut="after"))
     trace = {"events": EVENTS}  # no id: only the key tells that it is the same one
-    [answer] = hansei.create_traces([trace])
-    assert answer.get("duplicate") is False
+    [answer] = hansei.traces.create_many([trace])
+    assert answer.duplicate is False
     assert len(service.calls) == 2
     assert len(service.traces) == 1
     keys = {call.headers["idempotency-key"] for call in service.calls}
@@ -121,22 +123,22 @@ def test_write_with_a_lost_response_is_applied_once(hansei: Hansei, service: Stu
 
 def test_write_in_progress_is_retried(hansei: Hansei, service: StubService) -> None:
     service.faults.append(problem(409, "in_progress", **SOON))
-    assert hansei.create_trace({"events": EVENTS}) == RECORDED["sent"]
+    assert hansei.traces.create(events=EVENTS).model_dump() == RECORDED["sent"]
 
 
 def test_connection_that_is_always_lost_is_unreachable(
     hansei: Hansei, service: StubService
 ) -> None:
     service.faults.extend([Fault(cut="before")] * 10)
-    with pytest.raises(Unreachable, match="was lost"):
-        hansei.search_memories("x")
+    with pytest.raises(APIConnectionError, match="was lost"):
+        hansei.memories.search("x")
     assert len(service.calls) == 4
 
 
 def test_timeout_is_not_retried(service: StubService) -> None:
     service.faults.append(Fault(delay=0.5))
-    with Hansei(service.url, KEY, timeout=0.1) as client, pytest.raises(TimedOut):
-        client.search_memories("x")
+    with Hansei(service.url, KEY, timeout=0.1) as client, pytest.raises(APITimeoutError):
+        client.memories.search("x")
     assert len(service.calls) == 1
 
 
@@ -144,18 +146,18 @@ def test_refused_connection_is_unreachable() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    with Hansei(url, KEY) as client, pytest.raises(Unreachable) as caught:
-        client.search_memories("x")
+    with Hansei(url, KEY) as client, pytest.raises(APIConnectionError) as caught:
+        client.memories.search("x")
     assert caught.value.detail == f"{url} cannot be reached (Connection refused)."
     assert caught.value.status is None
 
 
 async def test_async_client_retries(async_hansei: AsyncHansei, service: StubService) -> None:
     service.faults.extend([Fault(cut="before"), problem(503, **SOON)])
-    assert (await async_hansei.search_memories("x"))["results"] == [RECORDED["hit"]]
+    assert (await async_hansei.memories.search("x")).results[0].model_dump() == RECORDED["hit"]
     service.faults.append(page(404))
-    with pytest.raises(UnexpectedResponse):
-        await async_hansei.search_memories("x")
+    with pytest.raises(APIResponseError):
+        await async_hansei.memories.search("x")
 
 
 @pytest.mark.parametrize("fault", [problem, page])
@@ -164,11 +166,11 @@ def test_transient_status_is_retried_also_if_a_proxy_sends_it(
     hansei: Hansei, service: StubService, status: int, fault: Callable[[int], Fault]
 ) -> None:
     service.faults.extend([fault(status)] * 3)
-    assert hansei.search_memories("x")["results"] == [RECORDED["hit"]]
+    assert hansei.memories.search("x").results[0].model_dump() == RECORDED["hit"]
     assert len(service.calls) == 4
     service.faults.extend([fault(status)] * 4)
     with pytest.raises(HanseiError) as caught:
-        hansei.search_memories("x")
+        hansei.memories.search("x")
     assert caught.value.status == status
 
 
@@ -177,8 +179,8 @@ def test_html_page_is_an_unexpected_response(
     hansei: Hansei, service: StubService, status: int
 ) -> None:
     service.faults.append(page(status))
-    with pytest.raises(UnexpectedResponse, match=f"{status} Proxy Error") as caught:
-        hansei.search_memories("x")
+    with pytest.raises(APIResponseError, match=f"{status} Proxy Error") as caught:
+        hansei.memories.search("x")
     assert service.url in caught.value.detail
 
 
@@ -187,37 +189,37 @@ def test_success_that_is_not_json_is_an_unexpected_response(
     hansei: Hansei, service: StubService, kind: str
 ) -> None:
     service.faults.append(Fault(200, b"<html>Log in first</html>", kind=kind))
-    with pytest.raises(UnexpectedResponse, match="Log in first"):
-        hansei.search_memories("x")
+    with pytest.raises(APIResponseError, match="Log in first"):
+        hansei.memories.search("x")
 
 
 def test_redirect_is_not_followed_with_the_key(hansei: Hansei, service: StubService) -> None:
     service.faults.append(Fault(302, headers={"location": f"{service.url}/elsewhere"}))
-    with pytest.raises(UnexpectedResponse):
-        hansei.search_memories("x")
+    with pytest.raises(APIResponseError):
+        hansei.memories.search("x")
     assert len(service.calls) == 1
 
 
 def test_missing_key_is_named_in_the_error(service: StubService) -> None:
-    with Hansei(service.url) as client, pytest.raises(Unauthorized, match="No API key for"):
-        client.search_memories("x")
+    with Hansei(service.url) as client, pytest.raises(AuthenticationError, match="No API key for"):
+        client.memories.search("x")
     assert "authorization" not in service.calls[0].headers
 
 
 def test_get_readiness_accepts_503(hansei: Hansei, service: StubService) -> None:
     body = b'{"status":"unavailable","database":{"status":"unavailable"}}'
     service.faults.append(Fault(503, body, kind="application/json"))
-    assert hansei.get_readiness()["status"] == "unavailable"
+    assert hansei.health.ready().status == "unavailable"
     assert len(service.calls) == 1
 
 
 @each_case("url", ["localhost:8321", "ftp://x", "http://", "http://x:y"])
 def test_invalid_url_raises_not_configured(url: str) -> None:
-    with pytest.raises(NotConfigured):
+    with pytest.raises(ConfigurationError):
         Hansei(url, KEY)
 
 
 @pytest.mark.parametrize("key", ["hsk_ä", "hsk_a\nX-Evil: 1"])
 def test_invalid_key_is_not_sent(key: str) -> None:
-    with pytest.raises(NotConfigured):
+    with pytest.raises(ConfigurationError):
         Hansei("http://127.0.0.1:1", key)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hansei.cli.main import app
 from hansei.coding_agents.hook_settings import EVENTS, install_hooks, uninstall_hooks
 from hansei.credentials import Credentials, save_credentials
-from hansei.errors import BadRequest
+from hansei.errors import BadRequestError
 
 COMMAND = "/usr/bin/python -m hansei hooks run --playbook coding"
 OTHERS = {
@@ -82,7 +82,7 @@ def test_doubtful_file_is_refused_and_unchanged(tmp_path: Path, text: str, reaso
     path = tmp_path / "settings.json"
     path.write_text(text)
     for change in (lambda: install_hooks(path, COMMAND), lambda: uninstall_hooks(path)):
-        with pytest.raises(BadRequest) as refused:
+        with pytest.raises(BadRequestError) as refused:
             change()
         assert reason in refused.value.detail
         assert path.read_text() == text

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hansei._ndjson import MAX_BATCH_BYTES, MAX_BATCH_LINES, Line, batch_lines, read_lines
-from hansei.errors import BadRequest
+from hansei.errors import BadRequestError
 from tests.support.cases import each_case
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
@@ -91,7 +91,7 @@ def test_malformed_line_is_left_to_the_service() -> None:
     ],
 )
 def test_file_that_is_not_json_is_rejected(content: bytes, said: str) -> None:
-    with pytest.raises(BadRequest, match=said):
+    with pytest.raises(BadRequestError, match=said):
         read(content)
 
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from hansei.errors import BadRequest
+from hansei.errors import BadRequestError
+from hansei.models import Bullet
 from hansei.playbook_import import detect_format, merge_lessons, parse_lessons
 from tests.support.cases import each_case
 
@@ -112,13 +113,13 @@ def test_format_is_detected(text: str, name: str, expected: str) -> None:
     ],
 )
 def test_file_without_lessons_is_refused(text: str, format) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequestError):
         parse_lessons(text, format)
 
 
 def test_known_lessons_are_not_added_twice() -> None:
     lessons = parse_lessons("## Tests\n- Run  THEM.\n- Read.\n- Read.\n", "agents-md")
-    current = [{"id": "test-00001", "section": "Tests", "content": "Run them."}]
+    current = [Bullet(id="test-00001", section="Tests", content="Run them.")]
     merged, duplicates = merge_lessons(current, lessons)
     assert duplicates == 2
     assert [each["id"] for each in merged] == ["test-00001", "test-00002"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hansei.errors import BadRequest
+from hansei.errors import BadRequestError
 from hansei.session_files import ReplayedInput, detect_format, detect_session, read_session_file
 from tests.support.cases import each_case
 from tests.support.paths import ROOT, SHARED
@@ -135,12 +135,12 @@ def test_damaged_line_is_skipped_and_named(damaged: bytes, reason: str) -> None:
 
 @pytest.mark.parametrize("text", [b'{"loglines": [', b"not JSON\nat all\n", b"[1, 2]"])
 def test_file_without_a_readable_message_names_its_first_damage(text: bytes) -> None:
-    with pytest.raises(BadRequest, match=r"contains no message\. Line 1"):
+    with pytest.raises(BadRequestError, match=r"contains no message\. Line 1"):
         read_session_file(text)
 
 
 def test_file_without_a_message_is_an_error() -> None:
-    with pytest.raises(BadRequest, match="contains no message"):
+    with pytest.raises(BadRequestError, match="contains no message"):
         read_session_file(lines(SUMMARY))
 
 

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from hansei.client import Hansei
 from hansei.credentials import DEFAULT_URL, load_credentials
-from hansei.errors import HanseiError, NotConfigured
+from hansei.errors import HanseiError, ConfigurationError
 from memory_api.analytics.improvement import WEEKS, Improvement, improvement_of
 from memory_api.commands.database import CommandFailed, exit_on_error
 from memory_api.commands.scrape import Scrape, scrape_all
@@ -59,7 +59,7 @@ def _default_urls(settings: Settings, data_dir: Path | None) -> list[str]:
     """
     try:
         running = load_credentials(data_dir)
-    except NotConfigured as error:
+    except ConfigurationError as error:
         raise CommandFailed(str(error)) from error
     api = running.url if running else DEFAULT_URL
     worker = running.worker_metrics_url if running else None
@@ -78,10 +78,10 @@ def _load_improvement(data_dir: Path | None) -> Improvement | None:
         if credentials is None or credentials.api_key is None:
             return None
         with Hansei(credentials.url, credentials.api_key, timeout=10, max_retries=0) as client:
-            answer = client.get_analytics("improvement", since=since.isoformat())
+            answer = client.analytics.get("improvement", since=since.isoformat())
     except (HanseiError, OSError):
         return None
-    return improvement_of(answer["rows"], 0.0)
+    return improvement_of(answer.rows, 0.0)
 
 
 def _describe_improvement(improvement: Improvement | None) -> str:

@@ -21,7 +21,7 @@ import asyncpg
 import typer
 
 from hansei.credentials import Credentials, load_credentials, save_credentials
-from hansei.errors import NotConfigured
+from hansei.errors import ConfigurationError
 from memory_api.auth.identity import parse_key
 from memory_api.commands.api_processes import (
     HANSEI_COMMAND,
@@ -276,6 +276,6 @@ async def _is_ready(url: str) -> bool:
 def _load_key(installation: Installation) -> str | None:
     try:
         stored = load_credentials(installation.folder)
-    except NotConfigured:  # a damaged file
+    except ConfigurationError:  # a damaged file
         return None
     return stored.api_key if stored else None

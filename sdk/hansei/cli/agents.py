@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
-from hansei._request import MAX_PAGE_SIZE
 from hansei.cli.options import AsJson, Project
 from hansei.cli.terminal import format_age, open_client, print_json, print_message, print_text
-from hansei.endpoints.agents import AgentRun, Intervention, InterventionAction
+from hansei.models import AgentRun, AgentRunState, Intervention, InterventionAction
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -29,17 +26,6 @@ PLAN_FIELDS: Final = (
 )
 
 AgentRunId = Annotated[str, typer.Argument(metavar="ID", help="ID of the agent run.")]
-
-
-class AgentRunState(StrEnum):
-    """The states of an agent run."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    WAITING = "waiting"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
 
 
 agent_commands = typer.Typer(
@@ -72,7 +58,7 @@ def run_agent(
     exits with status 3.
     """
     with open_client() as client:
-        run = client.create_agent_run(
+        run = client.agents.runs.create(
             question,
             playbook=playbook,
             collections=collection or None,
@@ -82,9 +68,9 @@ def run_agent(
             project_id=project,
         )
         run = _follow(client, run, 0, as_json or plan_only)
-        if plan_only and run["state"] == "waiting":
-            client.cancel_agent_run(run["id"])
-            steps = [cast("dict[str, Any]", step) for step in run["steps"]]
+        if plan_only and run.state == "waiting":
+            client.agents.runs.cancel(run.id)
+            steps = [cast("dict[str, Any]", step) for step in run.steps]
             print_json({"steps": [{name: step[name] for name in PLAN_FIELDS} for step in steps]})
             return
     _print_result(run, as_json)
@@ -111,33 +97,28 @@ def list_agent_runs(
 ) -> None:
     """List runs of the agent, newest first."""
     with open_client() as client:
-        items = client.list_agent_runs(
-            project_id=project, state=state, limit=min(limit, MAX_PAGE_SIZE)
-        )
-        runs = list(islice(items, limit))
+        runs = list(client.agents.runs.list(project_id=project, state=state, limit=limit))
     if as_json:
         print_json({"items": runs})
         return
     if not runs:
         print_message("No runs found.")
     for run in runs:
-        print_text(
-            f"{run['id']} · {run['state']} · {format_age(run['created_at'])} · {run['query']}"
-        )
+        print_text(f"{run.id} · {run.state} · {format_age(run.created_at)} · {run.query}")
 
 
 @agent_commands.command("show")
 def show_agent_run(agent_run_id: AgentRunId, as_json: AsJson = False) -> None:
     """Show a run with its steps, its answer and its open question."""
     with open_client() as client:
-        run = client.get_agent_run(agent_run_id)
+        run = client.agents.runs.get(agent_run_id)
     if as_json:
         print_json(run)
         return
-    print_text(run["query"])
-    for step in run["steps"]:
-        sure = "" if step["confidence"] is None else f", confidence {step['confidence']:.2f}"
-        print_text(f"{step['step_id']}. {step['action']}: {step['state']}{sure}", style="dim")
+    print_text(run.query)
+    for step in run.steps:
+        sure = "" if step.confidence is None else f", confidence {step.confidence:.2f}"
+        print_text(f"{step.step_id}. {step.action}: {step.state}{sure}", style="dim")
     _print_run(run)
 
 
@@ -156,20 +137,20 @@ def answer_agent(
 ) -> None:
     """Answer the open question of a run, and follow the run."""
     with open_client() as client:
-        run = client.get_agent_run(agent_run_id)
-        question = run["intervention"]
+        run = client.agents.runs.get(agent_run_id)
+        question = run.intervention
         if question is None:
-            print_message(f"The run is {run['state']} and asks nothing.")
+            print_message(f"The run is {run.state} and asks nothing.")
             raise typer.Exit(1)
-        seen = [event["id"] for event in client.follow_agent_run(agent_run_id)]
+        seen = [event.id for event in client.agents.runs.follow(agent_run_id)]
         if action is None and sys.stdin.isatty():
             action, text = _prompt(question)
-        if action not in question["options"]:
+        if action not in question.options:
             raise typer.BadParameter(
-                f"Choose one of: {', '.join(question['options'])}.", param_hint="ACTION"
+                f"Choose one of: {', '.join(question.options)}.", param_hint="ACTION"
             )
-        run = client.answer_intervention(
-            run["id"], question["id"], cast(InterventionAction, action), input=text
+        run = client.agents.runs.interventions.answer(
+            run.id, question.id, cast(InterventionAction, action), input=text
         )
         run = _follow(client, run, seen[-1], as_json)
     _print_result(run, as_json)
@@ -179,11 +160,11 @@ def answer_agent(
 def cancel_agent_run(agent_run_id: AgentRunId, as_json: AsJson = False) -> None:
     """Cancel a run. A run that has ended stays as it is."""
     with open_client() as client:
-        run = client.cancel_agent_run(agent_run_id)
+        run = client.agents.runs.cancel(agent_run_id)
     if as_json:
         print_json(run)
     else:
-        print_text(f"The run is {run['state']}.")
+        print_text(f"The run is {run.state}.")
 
 
 @agent_commands.command("feedback")
@@ -196,7 +177,7 @@ def record_feedback(
     """Say whether an answer was right. The agent learns from it."""
     with open_client() as client:
         verdict = "right" if right else "wrong"
-        run = client.record_agent_feedback(agent_run_id, verdict, answer=answer)
+        run = client.agents.runs.record_feedback(agent_run_id, verdict, answer=answer)
     if as_json:
         print_json(run)
     else:
@@ -205,27 +186,27 @@ def record_feedback(
 
 def _follow(client: Hansei, run: AgentRun, after: int, as_json: bool) -> AgentRun:
     """Print the events after a number until the run has ended, or asks and nobody can answer."""
-    while run["state"] not in ENDED:
-        for event in client.follow_agent_run(run["id"], after=after):
-            after = event["id"]
+    while run.state not in ENDED:
+        for event in client.agents.runs.follow(run.id, after=after):
+            after = event.id
             if not as_json:
-                _print_event(event["event"], event["data"])
-        run = client.get_agent_run(run["id"])
-        question = run["intervention"]
-        if run["state"] != "waiting" or question is None:
+                _print_event(event.event, event.data)
+        run = client.agents.runs.get(run.id)
+        question = run.intervention
+        if run.state != "waiting" or question is None:
             continue
         if as_json or not sys.stdin.isatty():
             break
         action, text = _prompt(question)
-        client.answer_intervention(
-            run["id"], question["id"], cast(InterventionAction, action), input=text
+        client.agents.runs.interventions.answer(
+            run.id, question.id, cast(InterventionAction, action), input=text
         )
     return run
 
 
 def _prompt(question: Intervention) -> tuple[str, str | None]:
-    print_text(question["message"])
-    options = question["options"]
+    print_text(question.message)
+    options = question.options
     action = ""
     while action not in options:
         default = options[0]
@@ -256,26 +237,26 @@ def _print_result(run: AgentRun, as_json: bool) -> None:
         print_json(run)
     else:
         _print_run(run)
-    if run["state"] == "waiting":
+    if run.state == "waiting":
         raise typer.Exit(WAITING_STATUS)
-    if run["state"] != "done":
+    if run.state != "done":
         raise typer.Exit(1)
 
 
 def _print_run(run: AgentRun) -> None:
-    question = run["intervention"]
-    if run["state"] == "waiting" and question is not None:
-        print_text(question["message"])
-        options = (f'{o} --text "…"' if o in NEEDS_TEXT else o for o in question["options"])
-        print_message(f"The run waits for an answer: hansei agent answer {run['id']} ACTION")
+    question = run.intervention
+    if run.state == "waiting" and question is not None:
+        print_text(question.message)
+        options = (f'{o} --text "…"' if o in NEEDS_TEXT else o for o in question.options)
+        print_message(f"The run waits for an answer: hansei agent answer {run.id} ACTION")
         print_message(f"ACTION is one of: {', '.join(options)}.")
         return
-    if run["answer"] is None:
-        print_text(f"The run is {run['state']}. {run['error']['message'] if run['error'] else ''}")
+    if run.answer is None:
+        print_text(f"The run is {run.state}. {run.error['message'] if run.error else ''}")
         return
-    print_text(run["answer"])
-    for number, source in enumerate(run["sources"], start=1):
+    print_text(run.answer)
+    for number, source in enumerate(run.sources, start=1):
         page = f", page {source['page']}" if source.get("page") else ""
         print_text(f"[{number}] {source.get('title') or source['source']}{page}", style="dim")
-    if run["confidence"] is not None:
-        print_text(f"Confidence {run['confidence']:.2f}. Run {run['id']}.", style="dim")
+    if run.confidence is not None:
+        print_text(f"Confidence {run.confidence:.2f}. Run {run.id}.", style="dim")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -19,7 +19,7 @@ from hansei.cli.terminal import (
     print_text,
     truncate_line,
 )
-from hansei.endpoints.analytics import AnalyticsAnswer
+from hansei.models import AnalyticsAnswer, Question
 
 BARS = "▁▂▃▄▅▆▇█"
 MAX_CELL_LENGTH = 60
@@ -67,41 +67,40 @@ def show_analytics(
         "project_id": project,
         "limit": limit,
     }
+    asked = cast("Question", question)
     with open_client() as client:
         if as_csv:
-            print_document(client.get_analytics_csv(question, **filters))
+            print_document(client.analytics.get_csv(asked, **filters))
             return
-        answer = client.get_analytics(question, **filters, sql=sql)
+        answer = client.analytics.get(asked, **filters, sql=sql)
     if as_json:
         print_json(answer)
     elif sql:
-        print_document(f"{answer['sql']};\n")
+        print_document(f"{answer.sql};\n")
     else:
         _print_answer(answer)
 
 
 def _list_questions(as_json: bool) -> None:
     with open_client() as client:
-        questions = client.list_questions()
+        questions = client.analytics.list_questions()
     if as_json:
         print_json(questions)
         return
-    print_table(("question", ""), [(item["name"], item["title"]) for item in questions["items"]])
+    print_table(("question", ""), [(item.name, item.title) for item in questions.items])
 
 
 def _print_answer(answer: AnalyticsAnswer) -> None:
-    period = f"{answer['since'][:10]} to {answer['until'][:10]}"
-    print_text(f"{answer['title']} ({period})", style="bold")
-    if not answer["rows"]:
+    period = f"{answer.since[:10]} to {answer.until[:10]}"
+    print_text(f"{answer.title} ({period})", style="bold")
+    if not answer.rows:
         print_message("No rows found.")
         return
-    columns = [
-        name for name in answer["columns"] if any(row[name] is not None for row in answer["rows"])
-    ]
-    print_table(columns, [[_cell(row[name]) for name in columns] for row in answer["rows"]])
-    for name, line in sparklines(answer["question"], answer["rows"]).items():
+    columns = [name for name in answer.columns if any(row[name] is not None for row in answer.rows)]
+    print_table(columns, [[_cell(row[name]) for name in columns] for row in answer.rows])
+    for name, line in sparklines(answer.question, answer.rows).items():
         print_text(f"{name}  {line}")
-    if answer["truncated"]:
+    if answer.truncated:
         print_message("There are more rows. Use --limit, a shorter period or --csv.")
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated
 
 import typer
 
-from hansei._request import MAX_PAGE_SIZE
 from hansei.cli.options import AsJson
 from hansei.cli.terminal import open_client, print_json, print_message, print_text
 
@@ -21,14 +19,13 @@ def list_audit_log(
 ) -> None:
     """List administrative acts, newest first. Requires an admin key."""
     with open_client() as client:
-        items = client.list_audit_log(action=action, limit=min(limit, MAX_PAGE_SIZE))
-        events = list(islice(items, limit))
+        events = list(client.audit_log.list(action=action, limit=limit))
     if as_json:
         print_json({"items": events})
         return
     if not events:
         print_message("The audit log is empty.")
     for event in events:
-        facts = [event["created_at"], event["action"], event["target"], f"by {event['actor']}"]
-        facts += [f"{name}: {value}" for name, value in event["details"].items() if value]
+        facts = [event.created_at, event.action, event.target, f"by {event.actor}"]
+        facts += [f"{name}: {value}" for name, value in event.details.items() if value]
         print_text(" · ".join(facts))

@@ -164,9 +164,9 @@ def _wait_for_runs(
     progress: Progress,
 ) -> None:
     bar = progress.add_task("Learning", total=len(run_ids))
-    for unfinished in client._unfinished_runs(run_ids, project_id=project):
+    for unfinished in client.runs.poll_unfinished(run_ids, project_id=project):
         progress.update(bar, completed=len(run_ids) - len(unfinished))
-    for run in client._finished_runs(run_ids, project_id=project):
+    for run in client.runs.collect_finished(run_ids, project_id=project):
         summary.add_run(run)
 
 
@@ -181,4 +181,4 @@ def _print_result(
         print_text("The service learns from them now; see `hansei run list`.")
     print_playbook_changes(summary)
     for run in summary.failed:
-        print_message(f"error: {format_error(run['error'])}")
+        print_message(f"error: {format_error(run.error)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -15,7 +15,8 @@ from hansei.cli.terminal import (
     print_message,
     print_text,
 )
-from hansei.endpoints.account import Budget, BudgetLimit, Period, Usage, WhenSpent
+from hansei.models import Budget, Period, Usage, UsageDimension
+from hansei.params import BudgetLimit
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -29,7 +30,7 @@ budget_commands = typer.Typer(
 def show_budgets(as_json: AsJson = False) -> None:
     """Show the budgets of your tenant and what is left of them."""
     with open_client() as client:
-        budgets = list(client.list_budgets())
+        budgets = list(client.budgets.list())
     _print_budgets(budgets, as_json)
 
 
@@ -80,7 +81,7 @@ def set_budgets(
     _print_budgets(budgets, as_json)
 
 
-def _parse_when_spent(value: str) -> WhenSpent:
+def _parse_when_spent(value: str) -> Literal["refuse", "rules"]:
     if value == "refuse" or value == "rules":
         return value
     raise typer.BadParameter("--when-spent is refuse or rules.")
@@ -88,9 +89,9 @@ def _parse_when_spent(value: str) -> WhenSpent:
 
 def _set_budgets(client: Hansei, new_limits: list[BudgetLimit]) -> list[Budget]:
     """Replace the budgets of the same period, project and purpose; without any, remove all."""
-    limits = {_key(limit): limit for limit in map(_to_limit, client.list_budgets())}
+    limits = {_key(limit): limit for limit in map(_to_limit, client.budgets.list())}
     limits |= {_key(limit): limit for limit in new_limits}
-    return client.replace_budgets(list(limits.values()) if new_limits else [])["items"]
+    return client.budgets.replace(list(limits.values()) if new_limits else []).items
 
 
 def _key(limit: BudgetLimit) -> tuple[str, str | None, str | None]:
@@ -99,13 +100,13 @@ def _key(limit: BudgetLimit) -> tuple[str, str | None, str | None]:
 
 def _to_limit(budget: Budget) -> BudgetLimit:
     return {
-        "period": budget["period"],
-        "project_id": budget["project_id"],
-        "purpose": budget["purpose"],
-        "usd": budget["usd"],
-        "tokens": budget["tokens"],
-        "allow_unknown_price": budget["allow_unknown_price"],
-        "when_spent": budget["when_spent"],
+        "period": budget.period,
+        "project_id": budget.project_id,
+        "purpose": budget.purpose,
+        "usd": budget.usd,
+        "tokens": budget.tokens,
+        "allow_unknown_price": budget.allow_unknown_price,
+        "when_spent": budget.when_spent,
     }
 
 
@@ -122,7 +123,11 @@ def show_usage(
 ) -> None:
     """Show model calls, tokens and cost."""
     with open_client() as client:
-        rows = list(client.list_usage(by or ("day",), since=since, project_id=project))
+        rows = list(
+            client.usage.list(
+                cast("list[UsageDimension] | None", by), since=since, project_id=project
+            )
+        )
     if as_json:
         print_json({"items": rows})
         return
@@ -143,40 +148,38 @@ def _print_budgets(budgets: list[Budget], as_json: bool) -> None:
 
 
 def _print_budget(budget: Budget) -> None:
-    scope = [f"{budget['period']}", *(s for s in (budget["project_id"], budget["purpose"]) if s)]
+    scope = [f"{budget.period}", *(s for s in (budget.project_id, budget.purpose) if s)]
     left: list[str] = []
     is_spent = False
-    if budget["usd"] is not None and budget["left_usd"] is not None:
-        left.append(f"{format_usd(budget['left_usd'])} of {format_usd(budget['usd'])} left")
-        is_spent = not budget["left_usd"]
-    if budget["tokens"] is not None:
-        left.append(f"{budget['left_tokens']} of {budget['tokens']} tokens left")
-        is_spent = is_spent or not budget["left_tokens"]
-    spent = (
-        f"{format_usd(budget['spent_usd'])} spent, {format_usd(budget['reserved_usd'])} reserved"
-    )
-    if budget["tokens"] is not None:
-        spent += f", {budget['spent_tokens']} tokens spent"
-    facts = [*scope, f"{', '.join(left)} until {budget['resets_at']}", spent]
+    if budget.usd is not None and budget.left_usd is not None:
+        left.append(f"{format_usd(budget.left_usd)} of {format_usd(budget.usd)} left")
+        is_spent = not budget.left_usd
+    if budget.tokens is not None:
+        left.append(f"{budget.left_tokens} of {budget.tokens} tokens left")
+        is_spent = is_spent or not budget.left_tokens
+    spent = f"{format_usd(budget.spent_usd)} spent, {format_usd(budget.reserved_usd)} reserved"
+    if budget.tokens is not None:
+        spent += f", {budget.spent_tokens} tokens spent"
+    facts = [*scope, f"{', '.join(left)} until {budget.resets_at}", spent]
     print_text(" · ".join(facts), style="red" if is_spent else "")
 
 
 def _print_usage(row: Usage) -> None:
     names = ("day", "provider", "model", "purpose", "project", "playbook", "lesson")
-    keys = [row[name] for name in names if row[name]]
-    calls = format_count(row["calls"], "call")
-    calls += f" ({row['failed']} failed)" if row["failed"] else ""
-    tokens = f"{row['input_tokens']} tokens in ({row['cached_tokens']} cached)"
-    facts = [*keys, calls, tokens, f"{row['output_tokens']} out", _format_cost(row)]
+    keys = [value for name in names if (value := getattr(row, name))]
+    calls = format_count(row.calls, "call")
+    calls += f" ({row.failed} failed)" if row.failed else ""
+    tokens = f"{row.input_tokens} tokens in ({row.cached_tokens} cached)"
+    facts = [*keys, calls, tokens, f"{row.output_tokens} out", _format_cost(row)]
     print_text(" · ".join(str(fact) for fact in facts))
 
 
 def _format_cost(row: Usage) -> str:
     """An unknown price is not a price of 0."""
-    unpriced = row["unpriced"]
-    priced = row["calls"] - row["failed"] - unpriced
+    unpriced = row.unpriced
+    priced = row.calls - row.failed - unpriced
     if not unpriced:
-        return format_usd(row["usd"])
+        return format_usd(row.usd)
     if priced <= 0:
         return "price unknown"
-    return f"{format_usd(row['usd'])} and {format_count(unpriced, 'call')} with unknown price"
+    return f"{format_usd(row.usd)} and {format_count(unpriced, 'call')} with unknown price"

@@ -20,8 +20,7 @@ from hansei.cli.terminal import (
     print_text,
     truncate,
 )
-from hansei.endpoints.collections import ChunkHit, Document
-from hansei.types import Match
+from hansei.models import ChunkHit, Document, Match
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -50,7 +49,7 @@ def create_collection(
 ) -> None:
     """Create an empty collection."""
     with open_client() as client:
-        made = client.create_collection(
+        made = client.collections.create(
             name, description=description, chunk_tokens=chunk_tokens, project_id=project
         )
     if as_json:
@@ -81,7 +80,8 @@ def add_documents(
     """Add documents. A document that was added before under the same path is replaced."""
     with open_client() as client:
         documents = [
-            client.add_document(name, path, project_id=project) for path in _list_files(paths)
+            client.collections.documents.add(name, path, project_id=project)
+            for path in _list_files(paths)
         ]
         if wait:
             documents = [_wait(client, name, document, project) for document in documents]
@@ -90,7 +90,7 @@ def add_documents(
     else:
         for document in documents:
             _print_document(document)
-    if any(document["state"] == "failed" for document in documents):
+    if any(document.state == "failed" for document in documents):
         raise typer.Exit(1)
 
 
@@ -105,13 +105,13 @@ def list_collections(
     """List the collections of a project, or the documents of one."""
     with open_client() as client:
         if name is not None:
-            documents = list(client.list_documents(name, project_id=project))
+            documents = list(client.collections.documents.list(name, project_id=project))
             if as_json:
                 print_json({"items": documents})
             for document in documents if not as_json else ():
                 _print_document(document)
             return
-        collections = list(client.list_collections(project_id=project))
+        collections = list(client.collections.list(project_id=project))
     if as_json:
         print_json({"items": collections})
     elif not collections:
@@ -121,11 +121,11 @@ def list_collections(
             ("name", "documents", "chunks", "created", "description"),
             [
                 (
-                    each["name"],
-                    str(each["document_count"]),
-                    str(each["chunk_count"]),
-                    format_age(each["created_at"]),
-                    truncate(each["description"], 60),
+                    each.name,
+                    str(each.document_count),
+                    str(each.chunk_count),
+                    format_age(each.created_at),
+                    truncate(each.description, 60),
                 )
                 for each in collections
             ],
@@ -145,15 +145,15 @@ def search_collection(
 ) -> None:
     """Search the chunks of a collection."""
     with open_client() as client:
-        response = client.search_collection(
+        response = client.collections.search(
             name, text, top_k=top_k, min_match=min_match, project_id=project
         )
     if as_json:
         print_json(response)
         return
-    if not response["results"]:
+    if not response.results:
         print_message("No results.")
-    for rank, hit in enumerate(response["results"], start=1):
+    for rank, hit in enumerate(response.results, start=1):
         _print_hit(rank, hit)
 
 
@@ -170,25 +170,25 @@ def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _wait(client: Hansei, name: str, document: Document, project: str | None) -> Document:
-    if document["run_id"] is not None and document["state"] in ("queued", "running"):
-        client.wait_for_run(document["run_id"])
-    return client.get_document(name, document["id"], project_id=project)
+    if document.run_id is not None and document.state in ("queued", "running"):
+        client.runs.wait(document.run_id)
+    return client.collections.documents.get(name, document.id, project_id=project)
 
 
 def _print_document(document: Document) -> None:
-    if document["state"] == "failed":
-        state = f"failed: {document['error']['message']}"
-    elif document["state"] == "done":
-        state = format_count(document["chunk_count"] or 0, "chunk")
+    if document.state == "failed":
+        state = f"failed: {document.error['message']}"
+    elif document.state == "done":
+        state = format_count(document.chunk_count or 0, "chunk")
     else:
-        state = f"{document['state']}, {document['progress']:.0%}"
-    print_text(f"{document['source']}: {state}")
+        state = f"{document.state}, {document.progress:.0%}"
+    print_text(f"{document.source}: {state}")
 
 
 def _print_hit(rank: int, hit: ChunkHit) -> None:
     if rank > 1:
         print_text()
-    place = f"{hit['source']}, page {hit['page']}, characters {hit['start']}–{hit['end']}"
-    facts = [f"{rank}. {hit['combined_score']:.3f}", *match_words(hit["match"])]
-    print_text(" · ".join([*facts, hit["title"] or "", place]), style="dim")
-    print_text(truncate(hit["content"], MAX_TEXT_LENGTH))
+    place = f"{hit.source}, page {hit.page}, characters {hit.start}–{hit.end}"
+    facts = [f"{rank}. {hit.combined_score:.3f}", *match_words(hit.match)]
+    print_text(" · ".join([*facts, hit.title or "", place]), style="dim")
+    print_text(truncate(hit.content, MAX_TEXT_LENGTH))

@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
+from hansei._model import Json
 from hansei.cli.options import AsJson
 from hansei.cli.terminal import (
     format_count,
@@ -30,7 +31,6 @@ from hansei.evaluation.report import build_report
 from hansei.evaluation.runner import Limits, Progress, Stopped
 from hansei.evaluation.tasks import Task, read_tasks, score_by_match
 from hansei.evaluation.text_report import headline, sections
-from hansei.types import Json
 
 evaluation_commands = typer.Typer(
     name="eval", help="Measure on your own tasks whether agents get better.", no_args_is_help=True
@@ -191,7 +191,7 @@ def run_demo(
     protocol = demo.PROTOCOL
     try:
         with open_client(timeout=5) as client:
-            client.get_health()
+            client.health.get()
     except HanseiError as error:
         print_message(f"No service: {error.detail} The demonstration runs without `hansei`.")
         protocol = replace(protocol, arms=("none", "icl", "examples"))

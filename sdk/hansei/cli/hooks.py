@@ -13,6 +13,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from hansei._model import Json
 from hansei.cli.options import AsJson, Project
 from hansei.cli.terminal import (
     format_count,
@@ -42,8 +43,7 @@ from hansei.coding_agents.hooks import (
 )
 from hansei.coding_agents.session_store import SessionStore
 from hansei.credentials import DATA_DIR
-from hansei.errors import HanseiError, NotConfigured
-from hansei.types import Json
+from hansei.errors import ConfigurationError, HanseiError
 
 hook_commands = typer.Typer(
     name="hooks",
@@ -89,7 +89,7 @@ def install(
     data_dir = bind_account(SessionStore())
     is_shared = scope is SettingsScope.PROJECT
     if is_shared and data_dir != Path.home() / DATA_DIR:
-        raise NotConfigured(
+        raise ConfigurationError(
             "Hooks of a shared file use the credentials in the home folder of each user. Start "
             "`hansei up` in your home folder, or install them with --scope local."
         )
@@ -249,7 +249,7 @@ def send(
 
 
 def _settings_file(scope: SettingsScope) -> Path:
-    """The settings file to change. Raises `BadRequest`."""
+    """The settings file to change. Raises `BadRequestError`."""
     path = settings_path(scope.value, Path.cwd())
     if scope is not SettingsScope.USER:  # the user may link the file of the home folder
         require_inside(path)

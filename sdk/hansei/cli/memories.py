@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from hansei._request import MAX_PAGE_SIZE
+from hansei import models
 from hansei.cli.options import AsJson, MemoryKind, Project, Tags
 from hansei.cli.terminal import (
     format_age,
@@ -18,7 +17,7 @@ from hansei.cli.terminal import (
     print_text,
     truncate_line,
 )
-from hansei.types import Memory, MemoryRevision, MemoryStatus
+from hansei.models import Memory, MemoryRevision, SettableStatus
 
 MAX_LISTED_LENGTH = 100
 """Characters of a memory in a list."""
@@ -36,10 +35,10 @@ def show_memory(
 ) -> None:
     """Show a memory."""
     with open_client() as client:
-        memory = client.get_memory(memory_id)
-        revisions = list(client.list_memory_revisions(memory_id)) if history else []
+        memory = client.memories.get(memory_id)
+        revisions = list(client.memories.revisions.list(memory_id)) if history else []
     if as_json:
-        print_json({**memory, "revisions": revisions} if history else memory)
+        print_json({**memory.model_dump(), "revisions": revisions} if history else memory)
         return
     _print_memory(memory)
     for revision in revisions:
@@ -54,31 +53,32 @@ def list_memories(
     tag: Tags = None,
     project: Project = None,
     status: Annotated[
-        MemoryStatus, typer.Option(help="Searches only find active memories.")
+        SettableStatus, typer.Option(help="Searches only find active memories.")
     ] = "active",
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of memories.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List memories, newest first."""
     with open_client() as client:
-        items = client.list_memories(
-            project_id=project,
-            kind=kind or (),
-            tag=tag or (),
-            status=status,
-            limit=min(limit, MAX_PAGE_SIZE),
+        memories = list(
+            client.memories.list(
+                project_id=project,
+                kind=cast("list[models.MemoryKind]", [each.value for each in kind or ()]),
+                tag=tag,
+                status=status,
+                limit=limit,
+            )
         )
-        memories = list(islice(items, limit))
     if as_json:
         print_json({"items": memories})
         return
     if not memories:
         print_message("No memories found.")
     for memory in memories:
-        age = format_age(memory["created_at"])
-        facts = [memory["id"], memory["kind"], f"{memory['importance']:.2f}", age]
+        age = format_age(memory.created_at)
+        facts = [memory.id, memory.kind, f"{memory.importance:.2f}", age]
         print_text(" · ".join(facts), style="dim")
-        print_text(truncate_line(memory["content"], MAX_LISTED_LENGTH), indent=2)
+        print_text(truncate_line(memory.content, MAX_LISTED_LENGTH), indent=2)
 
 
 @memory_commands.command("delete")
@@ -90,7 +90,7 @@ def delete_memories(
     """Delete memories. Searches no longer find them; their revisions remain."""
     with open_client() as client:
         for memory_id in memory_ids:
-            client.delete_memory(memory_id, reason=reason)
+            client.memories.delete(memory_id, reason=reason)
     if as_json:
         print_json({"deleted": memory_ids})
     else:
@@ -98,20 +98,20 @@ def delete_memories(
 
 
 def _print_memory(memory: Memory) -> None:
-    facts = [memory["kind"], memory["status"], f"importance {memory['importance']:.2f}"]
-    if memory["error_category"]:
-        facts.append(memory["error_category"])
-    print_text(" · ".join([*facts, format_age(memory["created_at"])]), style="bold")
-    if memory["when_to_use"]:
-        print_text(f"When to use: {memory['when_to_use']}")
-    print_text(memory["content"])
+    facts = [memory.kind, memory.status, f"importance {memory.importance:.2f}"]
+    if memory.error_category:
+        facts.append(memory.error_category)
+    print_text(" · ".join([*facts, format_age(memory.created_at)]), style="bold")
+    if memory.when_to_use:
+        print_text(f"When to use: {memory.when_to_use}")
+    print_text(memory.content)
     fields = {
-        "tags": ", ".join(memory["tags"]),
-        "project": memory["project_id"],
-        "observations": str(memory["observation_count"]),
-        "verdicts": f"{memory['helpful']} helpful, {memory['harmful']} harmful",
-        "trace": memory["trace_id"],
-        "source events": ", ".join(memory["source_event_ids"]),
+        "tags": ", ".join(memory.tags),
+        "project": memory.project_id,
+        "observations": str(memory.observation_count),
+        "verdicts": f"{memory.helpful} helpful, {memory.harmful} harmful",
+        "trace": memory.trace_id,
+        "source events": ", ".join(memory.source_event_ids),
     }
     for name, value in fields.items():
         if value:
@@ -119,9 +119,9 @@ def _print_memory(memory: Memory) -> None:
 
 
 def _print_revision(revision: MemoryRevision) -> None:
-    facts = [f"revision {revision['revision']}", format_age(revision["created_at"])]
-    facts += [text for text in (revision["actor"], revision["reason"]) if text]
+    facts = [f"revision {revision.revision}", format_age(revision.created_at)]
+    facts += [text for text in (revision.actor, revision.reason) if text]
     print_text()
     print_text(" · ".join(facts), style="dim")
-    state = f"{revision['status']}, importance {revision['importance']:.2f}"
-    print_text(f"{state}: {revision['content']}")
+    state = f"{revision.status}, importance {revision.importance:.2f}"
+    print_text(f"{state}: {revision.content}")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hansei._operations import PointInTime
 from hansei.cli.terminal import open_client
-from hansei.endpoints.playbooks import PointInTime
-from hansei.errors import NotFound
+from hansei.errors import NotFoundError
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -121,6 +121,6 @@ def open_playbook_client() -> Generator[Hansei]:
     with open_client() as client:
         try:
             yield client
-        except NotFound as error:
+        except NotFoundError as error:
             error.detail += " Run `hansei playbook list` to see the playbooks."
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from hansei._operations import Playbook
 from hansei.cli.terminal import (
     format_age,
     format_count,
@@ -15,9 +16,7 @@ from hansei.cli.terminal import (
     print_table,
     print_text,
 )
-from hansei.endpoints.bullets import Bullet, BulletHit
-from hansei.endpoints.playbooks import Playbook, PlaybookDiff, PlaybookSummary, PlaybookVersion
-from hansei.types import Run
+from hansei.models import Bullet, BulletHit, PlaybookDiff, PlaybookSummary, PlaybookVersion, Run
 
 StatusFilter = Literal["active", "quarantined", "archived", "all"]
 
@@ -30,19 +29,19 @@ def filter_bullets(
     return [
         bullet
         for bullet in bullets
-        if status in ("all", bullet.get("status", "active"))
-        and (not wanted or wanted & {bullet["section"].casefold(), bullet["id"].split("-")[0]})
+        if status in ("all", bullet.status)
+        and (not wanted or wanted & {bullet.section.casefold(), bullet.id.split("-")[0]})
     ]
 
 
 def print_playbooks(playbooks: Iterable[PlaybookSummary]) -> None:
     rows = (
         (
-            playbook["name"],
-            str(playbook["version"]),
-            str(playbook["active_bullet_count"]),
-            playbook["review_mode"],
-            format_age(playbook["updated_at"]),
+            playbook.name,
+            str(playbook.version),
+            str(playbook.active_bullet_count),
+            playbook.review_mode,
+            format_age(playbook.updated_at),
         )
         for playbook in playbooks
     )
@@ -52,14 +51,14 @@ def print_playbooks(playbooks: Iterable[PlaybookSummary]) -> None:
 def print_playbook(name: str, playbook: Playbook, bullets: Sequence[Bullet]) -> None:
     """`bullets` are those of the playbook that match the filters."""
     count = format_count(len(bullets), "bullet")
-    print_text(f"{name} · version {playbook['version']} · {count}", style="bold")
-    for section in dict.fromkeys(bullet["section"] for bullet in bullets):
+    print_text(f"{name} · version {playbook.version} · {count}", style="bold")
+    for section in dict.fromkeys(bullet.section for bullet in bullets):
         print_text()
         print_text(section, style="bold cyan")
         for bullet in bullets:
-            if bullet["section"] == section:
+            if bullet.section == section:
                 _print_bullet(bullet)
-    hidden = len(playbook["bullets"]) - len(bullets)
+    hidden = len(playbook.bullets) - len(bullets)
     if hidden:
         count = format_count(hidden, "bullet")
         print_message(f"{count} not shown. `--status all` includes every status.")
@@ -71,20 +70,20 @@ def _print_bullet(bullet: Bullet) -> None:
 
 
 def _bullet_facts(bullet: Bullet) -> list[str]:
-    facts = [bullet["id"]]
-    verdicts = {tag: bullet.get(tag, 0) for tag in ("helpful", "harmful")}
+    facts = [bullet.id]
+    verdicts = {tag: getattr(bullet, tag) for tag in ("helpful", "harmful")}
     facts += [f"{number} {tag}" for tag, number in verdicts.items() if number]
-    status = bullet.get("status", "active")
-    if bullet.get("awaiting_confirmation"):
+    status = bullet.status
+    if bullet.awaiting_confirmation:
         facts.append("awaiting confirmation")
     elif status != "active":
         facts.append(status)
-    return facts + (["pinned"] if bullet.get("pinned") else [])
+    return facts + (["pinned"] if bullet.pinned else [])
 
 
 def _bullet_text(bullet: Bullet) -> str:
     """The content, preceded by `when_to_use` if the content does not include it."""
-    when, content = bullet.get("when_to_use", ""), bullet["content"]
+    when, content = bullet.when_to_use, bullet.content
     return content if when.casefold() in content.casefold() else f"{when}: {content}"
 
 
@@ -92,26 +91,26 @@ def print_hits(hits: Sequence[BulletHit]) -> None:
     if not hits:
         print_message("No results.")
     for rank, hit in enumerate(hits, start=1):
-        bullet = hit["bullet"]
-        facts = [f"{rank}. {hit['combined_score']:.3f}", *match_words(hit["match"])]
-        facts += [*_bullet_facts(bullet), bullet["section"]]
+        bullet = hit.bullet
+        facts = [f"{rank}. {hit.combined_score:.3f}", *match_words(hit.match)]
+        facts += [*_bullet_facts(bullet), bullet.section]
         if rank > 1:
             print_text()
         print_text(" · ".join(facts), style="dim")
         print_text(_bullet_text(bullet))
-        print_score_terms(hit["explain"] or {})
+        print_score_terms(hit.explain or {})
 
 
 def print_versions(versions: Iterable[PlaybookVersion]) -> None:
     rows = (
         (
-            str(version["version"]),
-            f"+{version['added_count']} ~{version['updated_count']} -{version['removed_count']}",
-            str(version["active_bullet_count"]),
-            version["change_type"],
-            format_age(version["created_at"]),
-            version["actor"] or "",
-            version["reason"] or "",
+            str(version.version),
+            f"+{version.added_count} ~{version.updated_count} -{version.removed_count}",
+            str(version.active_bullet_count),
+            version.change_type,
+            format_age(version.created_at),
+            version.actor or "",
+            version.reason or "",
         )
         for version in versions
     )
@@ -119,18 +118,18 @@ def print_versions(versions: Iterable[PlaybookVersion]) -> None:
 
 
 def print_diff(diff: PlaybookDiff) -> None:
-    counts = f"+{len(diff['added'])} ~{len(diff['changed'])} -{len(diff['removed'])}"
-    print_text(f"version {diff['from_version']} → {diff['to_version']} · {counts}", style="bold")
-    for bullet in diff["added"]:
-        print_text(f"+ {bullet['id']} {_bullet_text(bullet)}", style="green")
-    for bullet in diff["removed"]:
-        print_text(f"- {bullet['id']} {_bullet_text(bullet)}", style="red")
-    for change in diff["changed"]:
-        _print_change(change["key"], change["before"], change["after"])
-    for section in diff["sections_added"]:
-        print_text(f"+ section {section['name']}", style="green")
-    for section in diff["sections_removed"]:
-        print_text(f"- section {section['name']}", style="red")
+    counts = f"+{len(diff.added)} ~{len(diff.changed)} -{len(diff.removed)}"
+    print_text(f"version {diff.from_version} → {diff.to_version} · {counts}", style="bold")
+    for bullet in diff.added:
+        print_text(f"+ {bullet.id} {_bullet_text(bullet)}", style="green")
+    for bullet in diff.removed:
+        print_text(f"- {bullet.id} {_bullet_text(bullet)}", style="red")
+    for change in diff.changed:
+        _print_change(change.key, change.before, change.after)
+    for section in diff.sections_added:
+        print_text(f"+ section {section.name}", style="green")
+    for section in diff.sections_removed:
+        print_text(f"- section {section.name}", style="red")
 
 
 def _print_change(key: str, before: Bullet, after: Bullet) -> None:
@@ -139,17 +138,18 @@ def _print_change(key: str, before: Bullet, after: Bullet) -> None:
         print_text(f"- {_bullet_text(before)}", indent=2, style="red")
         print_text(f"+ {_bullet_text(after)}", indent=2, style="green")
     for name in ("section", "status", "pinned", "title", "tags", "keywords"):
-        if before.get(name) != after.get(name):
-            print_text(f"{name}: {before.get(name)} → {after.get(name)}", indent=2)
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            print_text(f"{name}: {old} → {new}", indent=2)
 
 
 def print_consolidation(name: str, run: Run) -> None:
     """What a consolidation changed, or why it failed."""
-    if run["state"] != "done":
-        error = format_error(run["error"]) if run["error"] else run["state"]
-        print_text(f"{name} is unchanged. Run {run['id']}: {error}", style="red")
+    if run.state != "done":
+        error = format_error(run.error) if run.error else run.state
+        print_text(f"{name} is unchanged. Run {run.id}: {error}", style="red")
         return
-    result: dict[str, Any] = run["result"] or {}
+    result: dict[str, Any] = run.result or {}
     lines = [f"merged {source} into {key}" for key, source in result.get("merged_keys", ())]
     consolidation: dict[str, Any] = result.get("consolidation", {})
     lines += [
@@ -158,6 +158,6 @@ def print_consolidation(name: str, run: Run) -> None:
     ]
     if result.get("proposal_id"):
         lines.append(f"Proposal {result['proposal_id']} waits: `hansei proposal list {name}`.")
-    if run["engine"] == "rules":
+    if run.engine == "rules":
         lines.append("No model is configured: only duplicates are merged.")
     print_text("\n".join(lines or [f"{name} needs no change."]))

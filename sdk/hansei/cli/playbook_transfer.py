@@ -29,9 +29,8 @@ from hansei.cli.terminal import (
     print_text,
 )
 from hansei.coding_agents.hook_settings import require_inside
-from hansei.endpoints.bullets import Bullet
-from hansei.endpoints.playbooks import PlaybookFormat
-from hansei.errors import BadRequest, NotFound, ServerError, Unreachable
+from hansei.errors import APIConnectionError, BadRequestError, InternalServerError, NotFoundError
+from hansei.models import Bullet, PlaybookFormat
 from hansei.playbook_import import (
     FOREIGN_FORMATS,
     ImportFormat,
@@ -88,9 +87,9 @@ def export_playbook(
         with open_playbook_client() as client:
 
             def write() -> bool:
-                playbook = client.get_playbook(name, as_of=as_of, project_id=project)
-                bullets = select_bullets(playbook["bullets"], top_k)
-                written = AgentPlaybook(name, playbook["version"], bullets)
+                playbook = client.playbooks.get(name, as_of=as_of, project_id=project)
+                bullets = select_bullets(playbook.bullets, top_k)
+                written = AgentPlaybook(name, playbook.version, bullets)
                 return _write_agent_file(target, format, written)
 
             write()
@@ -102,7 +101,7 @@ def export_playbook(
     if output is not None and output.is_dir():
         raise typer.BadParameter(f"'{output}' is a directory.")
     with open_playbook_client() as client:
-        text = client.export_playbook(name, format, as_of=as_of, project_id=project)
+        text = client.playbooks.export(name, format, as_of=as_of, project_id=project)
     if output is None:
         print_document(text)
     else:
@@ -120,7 +119,7 @@ def _write_agent_file(target: Path, format: AgentFormat, playbook: AgentPlaybook
     try:
         changed = write(target, playbook)
     except OSError as error:
-        raise BadRequest(f"{target} cannot be written: {error}") from error
+        raise BadRequestError(f"{target} cannot be written: {error}") from error
     count = format_count(len(playbook.bullets), "bullet")
     state = "written to" if changed else "already in"
     print_message(f"{playbook.name} at version {playbook.version} ({count}) {state} {target}.")
@@ -135,7 +134,7 @@ def _watch(write: Callable[[], bool], interval: float) -> None:
             time.sleep(interval)
             try:
                 write()
-            except (Unreachable, ServerError) as error:
+            except (APIConnectionError, InternalServerError) as error:
                 print_message(f"{error.detail} Trying again.")
     except KeyboardInterrupt:
         print_message("Stopped.")
@@ -182,22 +181,22 @@ def import_playbook(
             reason = reason or f"imported from {kind}"
             added = format_count(len(bullets) - len(current), "lesson")
             notes.append(f"{added} added, {duplicates} already known.")
-        result = client.replace_playbook(
+        result = client.playbooks.replace(
             name, content, if_match=if_match, reason=reason, project_id=project
         )
     if as_json:
         print_json(result)
         return
-    count = format_count(result["active_bullet_count"], "bullet")
-    print_text(f"{name} is at version {result['version']} with {count}.")
-    for note in (*notes, *result["notes"]):
+    count = format_count(result.active_bullet_count, "bullet")
+    print_text(f"{name} is at version {result.version} with {count}.")
+    for note in (*notes, *result.notes):
         print_text(note, indent=2)
 
 
 def _current_bullets(client: Hansei, name: str, project: str | None) -> tuple[list[Bullet], int]:
     """The bullets and the version; none and 0 if the playbook does not exist."""
     try:
-        playbook = client.get_playbook(name, project_id=project)
-    except NotFound:
+        playbook = client.playbooks.get(name, project_id=project)
+    except NotFoundError:
         return [], 0
-    return playbook["bullets"], playbook["version"]
+    return playbook.bullets, playbook.version

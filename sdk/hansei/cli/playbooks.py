@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from hansei._request import MAX_PAGE_SIZE
 from hansei.cli.options import (
     POINT_IN_TIME_HELP,
     AsJson,
@@ -39,8 +37,8 @@ from hansei.cli.terminal import (
     print_message,
     print_text,
 )
-from hansei.errors import Stale
-from hansei.types import Fusion, Match, VerdictTag
+from hansei.errors import PreconditionFailedError
+from hansei.models import Fusion, Match, VerdictTag
 
 playbook_commands = typer.Typer(
     name="playbook", help="Read, render, edit and restore playbooks.", no_args_is_help=True
@@ -57,7 +55,7 @@ def list_playbooks(
 ) -> None:
     """List the playbooks of a project."""
     with open_playbook_client() as client:
-        playbooks = list(client.list_playbooks(deleted=deleted, project_id=project))
+        playbooks = list(client.playbooks.list(deleted=deleted, project_id=project))
     if as_json:
         print_json({"items": playbooks})
     elif deleted and not playbooks:
@@ -81,10 +79,10 @@ def show_playbook(
 ) -> None:
     """Show the bullets of a playbook with their verdicts."""
     with open_playbook_client() as client:
-        playbook = client.get_playbook(name, as_of=as_of, project_id=project)
-    bullets = filter_bullets(playbook["bullets"], section or (), status)
+        playbook = client.playbooks.get(name, as_of=as_of, project_id=project)
+    bullets = filter_bullets(playbook.bullets, section or (), status)
     if as_json:
-        print_json({"name": name, **playbook, "bullets": bullets})
+        print_json({"name": name, **playbook.model_dump(), "bullets": bullets})
     else:
         print_playbook(name, playbook, bullets)
 
@@ -104,7 +102,7 @@ def render_playbook(
 ) -> None:
     """Print the prompt block of a playbook: its bullets and the request to cite them."""
     with open_playbook_client() as client:
-        block = client.render_playbook(
+        block = client.playbooks.render(
             name,
             query,
             token_budget=tokens,
@@ -116,16 +114,16 @@ def render_playbook(
     if as_json:
         print_json(block)
         return
-    if block["text"]:
-        print_document(block["text"].rstrip("\n") + "\n")
-    elif not block["version"]:
+    if block.text:
+        print_document(block.text.rstrip("\n") + "\n")
+    elif not block.version:
         print_message(f"The playbook {name} does not exist yet, or has no bullets.")
     else:
         print_message("No bullets: the playbook is empty or no bullet fits the token budget.")
-    bullets = format_count(len(block["bullet_keys"]), "bullet")
-    tokens_used = format_count(block["tokens"], "token")
-    print_message(f"{bullets}, {tokens_used}, version {block['version']}.")
-    print_message(f"Send this with the trace: retrieval_id {block['retrieval_id']}")
+    bullets = format_count(len(block.bullet_keys), "bullet")
+    tokens_used = format_count(block.tokens, "token")
+    print_message(f"{bullets}, {tokens_used}, version {block.version}.")
+    print_message(f"Send this with the trace: retrieval_id {block.retrieval_id}")
 
 
 @playbook_commands.command("search")
@@ -150,7 +148,7 @@ def search_bullets(
 ) -> None:
     """Search the bullets of a playbook."""
     with open_playbook_client() as client:
-        response = client.search_bullets(
+        response = client.playbooks.search(
             name,
             query,
             top_k=top_k,
@@ -165,7 +163,7 @@ def search_bullets(
     if as_json:
         print_json(response)
     else:
-        print_hits(response["results"])
+        print_hits(response.results)
 
 
 playbook_commands.command("export")(export_playbook)
@@ -181,19 +179,19 @@ def copy_playbook(
 ) -> None:
     """Copy the bullets of a playbook, with keys and counters, to a new playbook."""
     with open_playbook_client() as client:
-        playbook = client.get_playbook(name, project_id=project)
-        reason = f"copy of {name} at version {playbook['version']}"
+        playbook = client.playbooks.get(name, project_id=project)
+        reason = f"copy of {name} at version {playbook.version}"
         try:
-            result = client.replace_playbook(
+            result = client.playbooks.replace(
                 new_name, playbook, if_match=0, reason=reason, project_id=project
             )
-        except Stale as error:
+        except PreconditionFailedError as error:
             error.detail = f"Playbook {new_name} already exists or is deleted."
             raise
     if as_json:
         print_json(result)
     else:
-        bullets = format_count(result["active_bullet_count"], "bullet")
+        bullets = format_count(result.active_bullet_count, "bullet")
         print_text(f"Copied {bullets} from {name} to {new_name}.")
 
 
@@ -206,9 +204,7 @@ def list_versions(
 ) -> None:
     """List the versions of a playbook, newest first."""
     with open_playbook_client() as client:
-        page_size = min(limit, MAX_PAGE_SIZE)
-        items = client.list_playbook_versions(name, project_id=project, limit=page_size)
-        versions = list(islice(items, limit))
+        versions = list(client.playbooks.versions.list(name, project_id=project, limit=limit))
     if as_json:
         print_json({"items": versions})
     else:
@@ -229,7 +225,7 @@ def diff_playbook(
 ) -> None:
     """Compare two versions or times. TO is the current version by default."""
     with open_playbook_client() as client:
-        diff = client.diff_playbook(name, from_version, to_version, project_id=project)
+        diff = client.playbooks.diff(name, from_version, to_version, project_id=project)
     if as_json:
         print_json(diff)
     else:
@@ -248,13 +244,13 @@ def restore_playbook(
 ) -> None:
     """Restore a version as a new version. This also restores a deleted playbook."""
     with open_playbook_client() as client:
-        result = client.restore_playbook(name, to, reason=reason, project_id=project)
+        result = client.playbooks.restore(name, to, reason=reason, project_id=project)
     if as_json:
         print_json(result)
-    elif result["changed"]:
-        print_text(f"{name} is at version {result['version']}.")
+    elif result.changed:
+        print_text(f"{name} is at version {result.version}.")
     else:
-        print_text(f"{name} already has this content. It stays at version {result['version']}.")
+        print_text(f"{name} already has this content. It stays at version {result.version}.")
 
 
 @playbook_commands.command("consolidate")
@@ -266,12 +262,12 @@ def consolidate_playbook(
     Without a model, only duplicates are merged. `restore` undoes it.
     """
     with open_playbook_client() as client:
-        run = client.wait_for_run(client.consolidate_playbook(name, project_id=project)["id"])
+        run = client.runs.wait(client.playbooks.consolidate(name, project_id=project).id)
     if as_json:
         print_json(run)
     else:
         print_consolidation(name, run)
-    if run["state"] != "done":
+    if run.state != "done":
         raise typer.Exit(1)
 
 
@@ -290,13 +286,13 @@ def set_playbook(
 ) -> None:
     """Change the focus of a playbook, which the learning model reads. Creates the playbook."""
     with open_playbook_client() as client:
-        playbook = client.update_playbook(
+        playbook = client.playbooks.update(
             name, focus=focus or None, reason=reason, project_id=project
         )
     if as_json:
         print_json(playbook)
     else:
-        print_text(f"Version {playbook['version']}. Focus: {playbook['focus'] or 'none'}")
+        print_text(f"Version {playbook.version}. Focus: {playbook.focus or 'none'}")
 
 
 @playbook_commands.command("verdict")
@@ -311,15 +307,15 @@ def record_verdict(
 ) -> None:
     """Record whether a bullet helped. A human verdict overrides all other judges."""
     with open_client() as client:
-        result = client.record_verdict(
+        result = client.playbooks.bullets.verdicts.create(
             name, key, tag, reason=reason, trace_id=trace, project_id=project
         )
     if as_json:
         print_json(result)
         return
-    bullet = result["bullet"]
-    counters = f"{bullet.get('helpful', 0)} helpful, {bullet.get('harmful', 0)} harmful"
-    print_text(f"{result['key']}: {counters}.")
+    bullet = result.bullet
+    counters = f"{bullet.helpful} helpful, {bullet.harmful} harmful"
+    print_text(f"{result.key}: {counters}.")
 
 
 @playbook_commands.command("confirm")
@@ -335,11 +331,13 @@ def confirm_bullet(
     Agents receive it from now on. Read it first: it may quote text of a tool or a user.
     """
     with open_playbook_client() as client:
-        result = client.update_bullet(name, key, status="active", reason=reason, project_id=project)
+        result = client.playbooks.bullets.update(
+            name, key, status="active", reason=reason, project_id=project
+        )
     if as_json:
         print_json(result)
         return
-    print_text(f"{key} is active in version {result['version']}.")
+    print_text(f"{key} is active in version {result.version}.")
 
 
 @playbook_commands.command("delete")
@@ -348,9 +346,9 @@ def delete_playbook(
 ) -> None:
     """Delete a playbook and its bullets. `restore` undoes this."""
     with open_playbook_client() as client:
-        versions = client.list_playbook_versions(name, project_id=project, limit=1)
-        last_version = next(versions)["version"]
-        client.delete_playbook(name, reason=reason, project_id=project)
+        versions = client.playbooks.versions.list(name, project_id=project, limit=1)
+        last_version = versions.items[0].version
+        client.playbooks.delete(name, reason=reason, project_id=project)
     if as_json:
         print_json({"deleted": name, "last_version": last_version})
     else:

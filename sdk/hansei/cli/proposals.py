@@ -14,8 +14,7 @@ from hansei.cli.terminal import (
     print_message,
     print_text,
 )
-from hansei.endpoints.bullets import Delta
-from hansei.endpoints.playbooks import Proposal, ProposalState
+from hansei.models import DeltaContextItem, Proposal, ProposalState
 
 ProposalId = Annotated[str, typer.Argument(metavar="ID", help="ID of the proposal.")]
 
@@ -33,7 +32,7 @@ def list_proposals(
 ) -> None:
     """List the proposals of a playbook, newest first."""
     with open_playbook_client() as client:
-        proposals = list(client.list_proposals(name, state=state, project_id=project))
+        proposals = list(client.playbooks.proposals.list(name, state=state, project_id=project))
     if as_json:
         print_json({"items": proposals})
         return
@@ -53,12 +52,14 @@ def accept_proposal(
 ) -> None:
     """Apply a proposal as one version. Requires an admin key."""
     with open_playbook_client() as client:
-        result = client.accept_proposal(name, proposal_id, reason=reason, project_id=project)
+        result = client.playbooks.proposals.accept(
+            name, proposal_id, reason=reason, project_id=project
+        )
     if as_json:
         print_json(result)
     else:
-        changes = format_count(len(result["results"]), "change")
-        print_text(f"Applied {changes}. {name} is at version {result['version']}.")
+        changes = format_count(len(result.results), "change")
+        print_text(f"Applied {changes}. {name} is at version {result.version}.")
 
 
 @proposal_commands.command("reject")
@@ -71,7 +72,7 @@ def reject_proposal(
 ) -> None:
     """Reject a proposal. Requires an admin key."""
     with open_playbook_client() as client:
-        client.reject_proposal(name, proposal_id, reason=reason, project_id=project)
+        client.playbooks.proposals.reject(name, proposal_id, reason=reason, project_id=project)
     if as_json:
         print_json({"rejected": proposal_id})
     else:
@@ -79,16 +80,16 @@ def reject_proposal(
 
 
 def _print_proposal(proposal: Proposal) -> None:
-    age = format_age(proposal["created_at"])
-    facts = [proposal["id"], proposal["actor"], age, proposal["reason"]]
+    age = format_age(proposal.created_at)
+    facts = [proposal.id, proposal.actor, age, proposal.reason]
     print_text(" · ".join(fact for fact in facts if fact), style="bold")
-    for delta in proposal["deltas"]:
+    for delta in proposal.deltas:
         print_text(_format_delta(delta), indent=2)
-        if delta.get("reasoning"):
-            print_text(f"reason: {delta.get('reasoning')}", indent=4, style="dim")
+        if delta.reasoning:
+            print_text(f"reason: {delta.reasoning}", indent=4, style="dim")
 
 
-def _format_delta(delta: Delta) -> str:
-    keys = [delta.get("bullet_id"), *delta.get("source_ids", ())]
-    target = " ".join(key for key in keys if key) or delta.get("section", "")
-    return " ".join(part for part in (delta["type"], target, delta.get("content")) if part)
+def _format_delta(delta: DeltaContextItem) -> str:
+    keys = [delta.bullet_id, *delta.source_ids]
+    target = " ".join(key for key in keys if key) or delta.section
+    return " ".join(part for part in (delta.type, target, delta.content) if part)

@@ -19,6 +19,7 @@ from hansei.cli.report import print_report
 from hansei.cli.terminal import format_count, open_client, print_json, print_message, stderr
 from hansei.errors import HanseiError
 from hansei.learning_summary import LearningSummary
+from hansei.models import TraceFormat
 from hansei.session_files import (
     ReplayedInput,
     detect_format,
@@ -26,7 +27,6 @@ from hansei.session_files import (
     read_session_file,
     unrecognized_fields,
 )
-from hansei.types import TraceFormat
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -172,7 +172,7 @@ def _send_and_collect(
             sent = format_count(summary.total_traces, "trace")
             print_message(f"{sent} sent before the error. Run the command again to continue.")
         raise
-    for run in client._finished_runs(run_ids, project_id=traces.project):
+    for run in client.runs.collect_finished(run_ids, project_id=traces.project):
         summary.add_run(run)
     return set()
 
@@ -181,7 +181,7 @@ def _send_traces(
     client: Hansei, traces: Input, summary: LearningSummary, progress: Progress
 ) -> None:
     bar = progress.add_task("Sending", total=traces.size, status="")
-    receipts = client.create_traces(
+    receipts = client.traces.create_many(
         traces.source,
         reflect="always",
         project_id=traces.project,
@@ -204,7 +204,7 @@ def _wait_for_runs(
     bar = progress.add_task("Learning", status="", visible=False)
     stall = StallDetector()
     polled = run_ids | summary.duplicate_run_ids
-    for unfinished in client._unfinished_runs(polled, project_id=traces.project):
+    for unfinished in client.runs.poll_unfinished(polled, project_id=traces.project):
         run_ids |= unfinished
         done, total = len(run_ids - unfinished), len(run_ids)
         status = f"{done} of {total}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hansei._model import Json
 from hansei.cli.report import print_playbook_changes
 from hansei.cli.terminal import (
     format_count,
@@ -17,10 +18,9 @@ from hansei.cli.terminal import (
     print_text,
     stderr,
 )
-from hansei.endpoints.reflections import ReflectOnTranscriptResponse
 from hansei.learning_summary import LearningSummary
+from hansei.models import OutcomeType, ReflectOnTranscriptResponse, Run, RunAccepted
 from hansei.session_files import SessionFile
-from hansei.types import Json, OutcomeType, Run
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -42,21 +42,20 @@ def reflect_on_session(
     client: Hansei, session: SessionFile, options: SessionOptions, *, wait: bool, as_json: bool
 ) -> None:
     """Raises `Exit` with status 1 if a run failed."""
-    response = client.reflect_on_transcript(
+    response = client.transcripts.enqueue(
         session.messages,
         session_id=session.session_id,
         playbook=options.playbook,
         project_id=options.project,
         retrieval_id=options.retrieval_id,
         outcome=options.outcome,
-        wait=False,
     )
     if not wait:
         _print_queued(session, response, as_json)
         return
     messages = format_count(len(session.messages), "message")
     with stderr.status(f"Learning from {messages}"):
-        runs = list(client.follow_chain(response["run_id"]))
+        runs = list(client.runs.follow(response.run_id))
     summary = LearningSummary()
     for run in runs:
         summary.add_run(run)
@@ -68,14 +67,12 @@ def reflect_on_session(
         raise typer.Exit(1)
 
 
-def _print_queued(
-    session: SessionFile, response: ReflectOnTranscriptResponse, as_json: bool
-) -> None:
+def _print_queued(session: SessionFile, response: RunAccepted, as_json: bool) -> None:
     if as_json:
-        print_json({**_read_counts(session), **response})
+        print_json({**_read_counts(session), **response.model_dump()})
         return
     _print_read_counts(session)
-    run_id = response["run_id"]
+    run_id = response.run_id
     print_text(f"The session is queued; see `hansei run show {run_id}`.")
 
 
@@ -86,14 +83,20 @@ def _read_counts(session: SessionFile) -> Json:
 
 def _to_report(
     session: SessionFile,
-    response: ReflectOnTranscriptResponse,
+    response: RunAccepted,
     first: Run,
     summary: LearningSummary,
 ) -> Json:
     report = summary.to_json(seconds=0, unfinished=())
     learned = {name: report[name] for name in ("changes", "proposals", "failed")}
     counts = _read_counts(session)
-    return {**counts, **(first["result"] or {}), **response, "state": first["state"], **learned}
+    return {
+        **counts,
+        **(first.result or {}),
+        **response.model_dump(),
+        "state": first.state,
+        **learned,
+    }
 
 
 def _print_read_counts(session: SessionFile) -> None:
@@ -111,40 +114,40 @@ def _print_read_counts(session: SessionFile) -> None:
 
 def _print_session(
     session: SessionFile,
-    response: ReflectOnTranscriptResponse,
+    response: RunAccepted,
     first: Run,
     summary: LearningSummary,
 ) -> None:
     _print_read_counts(session)
-    if response.get("duplicate"):
+    if response.model_dump().get("duplicate"):
         print_message("The service already has this session. It counts once.")
-    result: ReflectOnTranscriptResponse = first["result"] or {"run_id": first["id"], "trace_id": ""}
-    if first["state"] == "done":
+    result = ReflectOnTranscriptResponse.from_json(first.result or {})
+    if first.state == "done":
         print_text(_format_learned(result))
-    if result.get("analysis"):
-        print_text(result.get("analysis", ""))
-    for insight in result.get("insights", ()):
-        known = "" if insight["is_new"] else " (already known)"
-        print_text(f"→ {insight['content']}{known}", style="green")
-    for tag in result.get("bullet_tags", ()):
-        print_text(f"{tag['name']} · {tag['tag']} · {tag['rationale']}", indent=2)
-    if result.get("reflection_id"):
-        print_text(f"{result.get('reflection_id')}", style="dim")
+    if result.analysis:
+        print_text(result.analysis)
+    for insight in result.insights:
+        known = "" if insight.is_new else " (already known)"
+        print_text(f"→ {insight.content}{known}", style="green")
+    for tag in result.bullet_tags:
+        print_text(f"{tag.name} · {tag.tag} · {tag.rationale}", indent=2)
+    if result.reflection_id:
+        print_text(f"{result.reflection_id}", style="dim")
     print_playbook_changes(summary)
     for run in summary.failed:
-        print_message(f"error: {format_error(run['error'])}")
-        print_message(f"Run `hansei run retry {run['id']}` to try again.")
+        print_message(f"error: {format_error(run.error)}")
+        print_message(f"Run `hansei run retry {run.id}` to try again.")
 
 
 def _format_learned(result: ReflectOnTranscriptResponse) -> str:
-    tags = Counter(tag["tag"] for tag in result.get("bullet_tags", ()))
+    tags = Counter(tag.tag for tag in result.bullet_tags)
     by_tag = ", ".join(f"{number} {tag}" for tag, number in tags.most_common())
     verdicts = format_count(tags.total(), "verdict") + (f" ({by_tag})" if by_tag else "")
     parts = [
-        format_count(result.get("event_count", 0), "event"),
-        format_count(len(result.get("cited_ids", ())), "cited bullet"),
-        format_count(len(result.get("insights", ())), "insight"),
+        format_count(result.event_count, "event"),
+        format_count(len(result.cited_ids), "cited bullet"),
+        format_count(len(result.insights), "insight"),
         verdicts,
-        f"{len(result.get('counted_bullet_keys', ()))} counted",
+        f"{len(result.counted_bullet_keys)} counted",
     ]
     return f"{', '.join(parts)}."

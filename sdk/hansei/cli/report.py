@@ -94,8 +94,8 @@ def print_playbook_changes(summary: LearningSummary) -> None:
 
 def _print_rejected(summary: LearningSummary) -> None:
     for receipt in summary.rejected[:MAX_ERRORS]:
-        error = format_error(receipt.get("error"))
-        print_text(f"line {receipt.get('line')} rejected: {error}", indent=2)
+        error = format_error(receipt.error)
+        print_text(f"line {receipt.line} rejected: {error}", indent=2)
     if len(summary.rejected) > MAX_ERRORS:
         more = len(summary.rejected) - MAX_ERRORS
         print_text(f"… and {more} more; --json lists all.", indent=2)
@@ -103,23 +103,23 @@ def _print_rejected(summary: LearningSummary) -> None:
 
 def _print_failed(summary: LearningSummary) -> None:
     for run in summary.failed[:MAX_ERRORS]:
-        line, error = summary.line_of(run), format_error(run["error"])
-        print_text(f"line {line} failed: {error} (run {run['id']})", indent=2)
+        line, error = summary.line_of(run), format_error(run.error)
+        print_text(f"line {line} failed: {error} (run {run.id})", indent=2)
     if summary.failed:
         print_text("Run `hansei run retry ID` to try again.", indent=2)
 
 
 def _print_lesson(lesson: LearnedReflection) -> None:
     response = lesson.response
-    category = response.get("error_category")
+    category = response.error_category
     facts = [f"importance {lesson.importance:.2f}", *([category] if category else [])]
     print_text()
     print_text(" · ".join([*facts, _format_lines(lesson.lines)]), style="dim")
-    print_text(truncate(response.get("reflection_text") or "", MAX_TEXT_LENGTH))
-    strategy = response.get("strategy_text")
+    print_text(truncate(response.reflection_text or "", MAX_TEXT_LENGTH))
+    strategy = response.strategy_text
     if strategy:
         print_text(f"→ {truncate(strategy, MAX_TEXT_LENGTH)}", style="green")
-    print_text(f"{response.get('reflection_id')}", style="dim")
+    print_text(f"{response.reflection_id}", style="dim")
 
 
 def _format_lines(lines: list[int]) -> str:

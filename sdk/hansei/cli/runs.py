@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from hansei._request import MAX_PAGE_SIZE
+from hansei import models
 from hansei.cli.options import AsJson, RunState
 from hansei.cli.terminal import (
     format_age,
@@ -17,7 +16,7 @@ from hansei.cli.terminal import (
     print_message,
     print_text,
 )
-from hansei.types import Run
+from hansei.models import Run
 
 run_commands = typer.Typer(name="run", help="List, show and retry runs.", no_args_is_help=True)
 
@@ -33,8 +32,8 @@ def list_runs(
 ) -> None:
     """List runs, newest first."""
     with open_client() as client:
-        items = client.list_runs(state=state or (), kind=kind, limit=min(limit, MAX_PAGE_SIZE))
-        runs = list(islice(items, limit))
+        states = cast("list[models.RunState]", [each.value for each in state or ()])
+        runs = list(client.runs.list(state=states, kind=kind, limit=limit))
     _print_runs(runs, as_json)
 
 
@@ -42,17 +41,17 @@ def list_runs(
 def show_run(run_id: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
     """Show a run with its error and the run that follows it."""
     with open_client() as client:
-        run = client.get_run(run_id)
+        run = client.runs.get(run_id)
     if as_json:
         print_json(run)
         return
     _print_run(run)
     fields = {
-        "project": run["project_id"],
-        "engine": run["engine"],
-        "started": run["started_at"],
-        "finished": run["finished_at"],
-        "next run": run["next_run_id"],
+        "project": run.project_id,
+        "engine": run.engine,
+        "started": run.started_at,
+        "finished": run.finished_at,
+        "next run": run.next_run_id,
     }
     for name, value in fields.items():
         if value:
@@ -65,7 +64,7 @@ def retry_runs(
 ) -> None:
     """Queue dead or failed runs again."""
     with open_client() as client:
-        runs = [client.retry_run(run_id) for run_id in run_ids]
+        runs = [client.runs.retry(run_id) for run_id in run_ids]
     _print_runs(runs, as_json)
 
 
@@ -80,9 +79,9 @@ def _print_runs(runs: list[Run], as_json: bool) -> None:
 
 
 def _print_run(run: Run) -> None:
-    attempt = f"attempt {run['attempts']} of {run['max_attempts']}"
-    facts = [run["id"], run["kind"], run["state"], format_age(run["created_at"]), attempt]
-    facts += [f"trace {run['trace_id']}"] if run["trace_id"] else []
-    print_text(" · ".join(facts), style="red" if run["state"] in ("failed", "dead") else "")
-    if run["error"]:
-        print_text(format_error(run["error"]), indent=2)
+    attempt = f"attempt {run.attempts} of {run.max_attempts}"
+    facts = [run.id, run.kind, run.state, format_age(run.created_at), attempt]
+    facts += [f"trace {run.trace_id}"] if run.trace_id else []
+    print_text(" · ".join(facts), style="red" if run.state in ("failed", "dead") else "")
+    if run.error:
+        print_text(format_error(run.error), indent=2)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
+from hansei import models
 from hansei.cli.options import AsJson, MemoryKind, Project, Tags
 from hansei.cli.terminal import (
     match_words,
@@ -16,7 +17,7 @@ from hansei.cli.terminal import (
     print_text,
     truncate,
 )
-from hansei.types import Fusion, Match, MemoryHit
+from hansei.models import Fusion, Match, MemoryHit
 
 MAX_TEXT_LENGTH = 600
 
@@ -44,10 +45,10 @@ def search(
 ) -> None:
     """Search memories by meaning and by words."""
     with open_client() as client:
-        response = client.search_memories(
+        response = client.memories.search(
             text,
             top_k=top_k,
-            kinds=list(kind or ()),
+            kinds=cast("list[models.MemoryKind]", [each.value for each in kind or ()]),
             playbook=playbook,
             section_filter=section,
             tags=tag,
@@ -59,25 +60,25 @@ def search(
     if as_json:
         print_json(response)
         return
-    if not response["results"]:
+    if not response.results:
         print_message("No results.")
-    for rank, hit in enumerate(response["results"], start=1):
+    for rank, hit in enumerate(response.results, start=1):
         _print_hit(rank, hit)
 
 
 def _print_hit(rank: int, hit: MemoryHit) -> None:
-    memory = hit["memory"]
-    facts = [f"{rank}. {hit['combined_score']:.3f}", *match_words(hit["match"]), memory["kind"]]
-    if hit["playbook"]:  # only the key of a bullet can be cited
-        facts += [f"{memory['key']} of {hit['playbook']}", memory["section"] or ""]
-    facts.append(f"importance {memory['importance']:.2f}")
-    if memory["tags"]:
-        facts.append(", ".join(memory["tags"]))
+    memory = hit.memory
+    facts = [f"{rank}. {hit.combined_score:.3f}", *match_words(hit.match), memory.kind]
+    if hit.playbook:  # only the key of a bullet can be cited
+        facts += [f"{memory.key} of {hit.playbook}", memory.section or ""]
+    facts.append(f"importance {memory.importance:.2f}")
+    if memory.tags:
+        facts.append(", ".join(memory.tags))
     if rank > 1:
         print_text()
     print_text(" · ".join(facts), style="dim")
-    print_text(truncate(memory["content"], MAX_TEXT_LENGTH))
-    if hit["explain"] is not None:
-        scores = {"vector_score": hit["vector_score"], "bm25_score": hit["bm25_score"]}
-        print_score_terms(scores | hit["explain"])
-    print_text(memory["id"], style="dim")
+    print_text(truncate(memory.content, MAX_TEXT_LENGTH))
+    if hit.explain is not None:
+        scores = {"vector_score": hit.vector_score, "bm25_score": hit.bm25_score}
+        print_score_terms(scores | hit.explain)
+    print_text(memory.id, style="dim")

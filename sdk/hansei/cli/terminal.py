@@ -16,8 +16,15 @@ from rich.table import Table
 from rich.text import Text
 
 import hansei
+from hansei._model import to_json
 from hansei.credentials import CredentialsWarning
-from hansei.errors import HanseiError, ServerError, TimedOut, Unauthorized, Unreachable
+from hansei.errors import (
+    APIConnectionError,
+    APITimeoutError,
+    AuthenticationError,
+    HanseiError,
+    InternalServerError,
+)
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -88,7 +95,7 @@ def print_document(text: str) -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON document on one line. Characters that control a terminal are escaped."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(to_json(value), ensure_ascii=False)
     sys.stdout.write(_UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
     sys.stdout.flush()
 
@@ -147,12 +154,12 @@ def format_error(error: object) -> str:
 
 
 def _error_hint(error: HanseiError) -> str | None:
-    if isinstance(error, TimedOut):
+    if isinstance(error, APITimeoutError):
         return "The service may be busy. Retry, or check its log."
-    if isinstance(error, Unreachable):
+    if isinstance(error, APIConnectionError):
         return "Check that `hansei up` is running, or set HANSEI_URL."
-    if isinstance(error, Unauthorized) and "HANSEI_API_KEY" not in error.detail:
+    if isinstance(error, AuthenticationError) and "HANSEI_API_KEY" not in error.detail:
         return "Set HANSEI_API_KEY to a valid key, or run `hansei up` to create one."
-    if isinstance(error, ServerError) and error.request_id:
+    if isinstance(error, InternalServerError) and error.request_id:
         return f"Look for request {error.request_id} in the log of the service."
     return None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated
 
 import typer
 
-from hansei._request import MAX_PAGE_SIZE
 from hansei.cli.options import AsJson, Outcome, Project
 from hansei.cli.terminal import (
     format_age,
@@ -20,7 +18,7 @@ from hansei.cli.terminal import (
     truncate,
     truncate_line,
 )
-from hansei.types import Trace, TraceEvent, TraceWithEvents
+from hansei.models import Trace, TraceEvent, TraceWithEvents
 
 MAX_EVENT_LENGTH = 400
 MAX_TASK_LENGTH = 100
@@ -40,13 +38,13 @@ def list_traces(
 ) -> None:
     """List traces, newest first."""
     with open_client() as client:
-        items = client.list_traces(
+        items = client.traces.list(
             playbook=playbook,
             outcome=None if outcome is None else outcome.value,
             project_id=project,
-            limit=min(limit, MAX_PAGE_SIZE),
+            limit=limit,
         )
-        traces = list(islice(items, limit))
+        traces = list(items)
     if as_json:
         print_json({"items": traces})
         return
@@ -58,16 +56,16 @@ def list_traces(
 
 def _print_line(trace: Trace) -> None:
     facts = [
-        trace["id"],
-        trace["outcome"] or "no outcome",
-        trace["state"],
-        format_age(trace["created_at"]),
-        format_count(trace["event_count"], "event"),
-        trace["playbook"],
+        trace.id,
+        trace.outcome or "no outcome",
+        trace.state,
+        format_age(trace.created_at),
+        format_count(trace.event_count, "event"),
+        trace.playbook,
     ]
     print_text(" · ".join(fact for fact in facts if fact), style="bold")
-    if trace["task_description"]:
-        print_text(truncate_line(trace["task_description"], MAX_TASK_LENGTH), indent=2)
+    if trace.task_description:
+        print_text(truncate_line(trace.task_description, MAX_TASK_LENGTH), indent=2)
 
 
 @trace_commands.command("show")
@@ -78,14 +76,14 @@ def show_trace(
 ) -> None:
     """Show a trace with its events."""
     with open_client() as client:
-        trace = client.get_trace(trace_id)
-        if len(trace["events"]) < trace["event_count"]:
-            trace["events"] = list(client.list_trace_events(trace_id))
+        trace = client.traces.get(trace_id)
+        if len(trace.events) < trace.event_count:
+            trace.events = list(client.traces.events.list(trace_id))
     if as_json:
         print_json(trace)
         return
     _print_summary(trace)
-    for event in trace["events"]:
+    for event in trace.events:
         print_text()
         _print_event(event, full)
 
@@ -98,32 +96,32 @@ def record_outcome(
 ) -> None:
     """Record how an agent run ended. Hansei then learns from it."""
     with open_client() as client:
-        receipt = client.record_outcome(trace_id, outcome.value)
+        receipt = client.traces.record_outcome(trace_id, outcome.value)
     if as_json:
         print_json(receipt)
     else:
-        print_message(f"Recorded. Learning run: {receipt.get('run_id') or 'none'}.")
+        print_message(f"Recorded. Learning run: {receipt.run_id or 'none'}.")
 
 
 def _print_summary(trace: TraceWithEvents) -> None:
     facts = [
-        trace["external_id"] or trace["id"],
-        trace["outcome"] or "no outcome",
-        trace["state"],
-        format_age(trace["created_at"]),
+        trace.external_id or trace.id,
+        trace.outcome or "no outcome",
+        trace.state,
+        format_age(trace.created_at),
     ]
     print_text(" · ".join(facts), style="bold")
-    if conflict := trace["conflict"]:
-        sides = f"reported {conflict['reported']}, the declared check found {conflict['check']}"
+    if conflict := trace.conflict:
+        sides = f"reported {conflict.reported}, the declared check found {conflict.check}"
         print_text(f"conflict: {sides}", style="red")
-        for reason in conflict["reasons"]:
+        for reason in conflict.reasons:
             print_text(reason, indent=2)
     fields = {
-        "task": trace["task_description"],
-        "goal": trace["task_goal"],
-        "task key": trace["task_key"],
-        "error": format_error(trace["error"]) if trace["error"] else None,
-        "answer": trace["generated_answer"],
+        "task": trace.task_description,
+        "goal": trace.task_goal,
+        "task key": trace.task_key,
+        "error": format_error(trace.error) if trace.error else None,
+        "answer": trace.generated_answer,
     }
     for name, value in fields.items():
         if value:
@@ -131,9 +129,9 @@ def _print_summary(trace: TraceWithEvents) -> None:
 
 
 def _print_event(event: TraceEvent, full: bool) -> None:
-    facts = [event["event_id"], event["event_type"], event["tool_name"], event["agent"]]
+    facts = [event.event_id, event.event_type, event.tool_name, event.agent]
     print_text(" · ".join(fact for fact in facts if fact), style="dim")
-    content = event["content"]
+    content = event.content
     print_text(content if full else truncate(content, MAX_EVENT_LENGTH), indent=2)
-    if event["error"]:
-        print_text(f"error: {format_error(event['error'])}", indent=2, style="red")
+    if event.error:
+        print_text(f"error: {format_error(event.error)}", indent=2, style="red")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from itertools import islice
-from typing import Annotated, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +16,6 @@ from hansei.cli.terminal import (
     print_table,
     print_text,
 )
-from hansei.endpoints.webhooks import WebhookEventType
 
 webhook_commands = typer.Typer(
     name="webhook", help="Send events to an address of yours.", no_args_is_help=True
@@ -25,7 +23,7 @@ webhook_commands = typer.Typer(
 
 
 class EventType(StrEnum):
-    """The same values as `hansei.endpoints.webhooks.WebhookEventType`."""
+    """The events of the OpenAPI document."""
 
     REFLECTION = "reflection.created"
     PROPOSAL = "proposal.created"
@@ -48,32 +46,29 @@ def create_webhook(
     as_json: AsJson = False,
 ) -> None:
     """Create a webhook and print its secret. Requires an admin key."""
-    types = cast("list[WebhookEventType]", [each.value for each in event]) if event else None
+    types = cast(Any, [each.value for each in event]) if event else None
     with open_client() as client:
-        webhook = client.create_webhook(
+        webhook = client.webhooks.create(
             url, event_types=types, project_id=project, description=description
         )
     if as_json:
         print_json(webhook)
         return
-    print_text(f"Webhook {webhook['id']} receives {', '.join(webhook['event_types'])}.")
-    print_text(f"Secret (shown once): {webhook['secret']}")
+    print_text(f"Webhook {webhook.id} receives {', '.join(webhook.event_types)}.")
+    print_text(f"Secret (shown once): {webhook.secret}")
 
 
 @webhook_commands.command("list")
 def list_webhooks(as_json: AsJson = False) -> None:
     """List the webhooks of your tenant."""
     with open_client() as client:
-        webhooks = list(client.list_webhooks())
+        webhooks = list(client.webhooks.list())
     if as_json:
         print_json({"items": webhooks})
     elif not webhooks:
         print_message("No webhooks.")
     else:
-        rows = [
-            (each["id"], each["url"], "active" if each["is_active"] else "paused")
-            for each in webhooks
-        ]
+        rows = [(each.id, each.url, "active" if each.is_active else "paused") for each in webhooks]
         print_table(("id", "url", "state"), rows)
 
 
@@ -81,7 +76,7 @@ def list_webhooks(as_json: AsJson = False) -> None:
 def send_test_event(webhook_id: WebhookId, as_json: AsJson = False) -> None:
     """Send the event `webhook.test` to check a receiver."""
     with open_client() as client:
-        delivery = client.send_test_event(webhook_id)
+        delivery = client.webhooks.send_test_event(webhook_id)
     if as_json:
         print_json(delivery)
     else:
@@ -98,13 +93,13 @@ def rotate_webhook_secret(
 ) -> None:
     """Replace the secret of a webhook and print the new one."""
     with open_client() as client:
-        webhook = client.rotate_webhook_secret(
+        webhook = client.webhooks.rotate_secret(
             webhook_id, overlap_seconds=round(overlap_hours * 3600)
         )
     if as_json:
         print_json(webhook)
     else:
-        print_text(f"New secret (shown once): {webhook['secret']}")
+        print_text(f"New secret (shown once): {webhook.secret}")
         print_text(f"The old one signs too for {overlap_hours:g} hours.")
 
 
@@ -112,7 +107,7 @@ def rotate_webhook_secret(
 def delete_webhook(webhook_id: WebhookId) -> None:
     """Delete a webhook with the log of its deliveries."""
     with open_client() as client:
-        client.delete_webhook(webhook_id)
+        client.webhooks.delete(webhook_id)
     print_text("Deleted.")
 
 
@@ -124,18 +119,18 @@ def list_webhook_deliveries(
 ) -> None:
     """List what was sent to a webhook, newest first."""
     with open_client() as client:
-        deliveries = list(islice(client.list_webhook_deliveries(webhook_id), limit))
+        deliveries = list(client.webhooks.deliveries.list(webhook_id, limit=limit))
     if as_json:
         print_json({"items": deliveries})
         return
     rows = [
         (
-            each["id"],
-            each["event_type"],
-            each["state"],
-            f"{each['attempt_count']}",
-            each["error"] or f"{each['response_status'] or ''}",
-            format_age(each["created_at"]),
+            each.id,
+            each.event_type,
+            each.state,
+            f"{each.attempt_count}",
+            each.error or f"{each.response_status or ''}",
+            format_age(each.created_at),
         )
         for each in deliveries
     ]
@@ -150,8 +145,8 @@ def replay_webhook_delivery(
 ) -> None:
     """Send a delivery that has ended again."""
     with open_client() as client:
-        delivery = client.replay_webhook_delivery(webhook_id, delivery_id)
+        delivery = client.webhooks.deliveries.replay(webhook_id, delivery_id)
     if as_json:
         print_json(delivery)
     else:
-        print_text(f"Queued; see `hansei run show {delivery['run_id']}`.")
+        print_text(f"Queued; see `hansei run show {delivery.run_id}`.")

@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from hansei.errors import BadRequest
-from hansei.types import Json
+from hansei._model import Json
+from hansei.errors import BadRequestError
 
 Scope = Literal["user", "project", "local"]
 
@@ -34,7 +34,7 @@ def settings_path(scope: Scope, directory: Path) -> Path:
 
 
 def install_hooks(path: Path, command: str) -> bool:
-    """Write one entry for each event. Returns whether the file changed. Raises `BadRequest`."""
+    """Write one entry for each event. Returns whether the file changed. Raises `BadRequestError`."""
     before = read_settings(path)
     after = _without_our_hooks(before, path)
     hooks = cast(Json, after.setdefault("hooks", {}))
@@ -45,13 +45,13 @@ def install_hooks(path: Path, command: str) -> bool:
 
 
 def uninstall_hooks(path: Path) -> bool:
-    """Remove the entries of Hansei. Returns whether the file changed. Raises `BadRequest`."""
+    """Remove the entries of Hansei. Returns whether the file changed. Raises `BadRequestError`."""
     before = read_settings(path)
     return _replace(path, before, _without_our_hooks(before, path))
 
 
 def installed_events(path: Path) -> dict[str, str]:
-    """The command of Hansei for each event that has one. Raises `BadRequest`."""
+    """The command of Hansei for each event that has one. Raises `BadRequestError`."""
     found: dict[str, str] = {}
     for event, groups in _hooks_of(read_settings(path), path).items():
         for group in groups:
@@ -62,7 +62,7 @@ def installed_events(path: Path) -> dict[str, str]:
 
 
 def read_settings(path: Path) -> Json:
-    """An empty or missing file has no settings. Raises `BadRequest`."""
+    """An empty or missing file has no settings. Raises `BadRequestError`."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -83,8 +83,8 @@ def read_settings(path: Path) -> Json:
     return cast(Json, value)
 
 
-def _refused(path: Path, reason: str) -> BadRequest:
-    return BadRequest(f"{path} {reason}. Nothing was changed. Repair the file and try again.")
+def _refused(path: Path, reason: str) -> BadRequestError:
+    return BadRequestError(f"{path} {reason}. Nothing was changed. Repair the file and try again.")
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
@@ -148,13 +148,13 @@ def _replace(path: Path, before: Json, after: Json) -> bool:
 def require_inside(path: Path) -> None:
     """Refuse a file that a symbolic link puts outside its folder, because the link can come with a
     cloned repository. The folder is the current one, or that of a path outside it. Raises
-    `BadRequest`.
+    `BadRequestError`.
     """
     here, written = Path.cwd(), Path(os.path.normpath(path.absolute()))
     folder = (here if written.is_relative_to(here) else written.parent).resolve()
     target = written.resolve()
     if not target.is_relative_to(folder):
-        raise BadRequest(
+        raise BadRequestError(
             f"{path} leads to {target} by a symbolic link, outside {folder}. Nothing was written."
             " Remove the link, or name the file that it leads to."
         )

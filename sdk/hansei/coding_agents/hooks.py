@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hansei._model import Json
 from hansei.coding_agents.session_store import (
     SessionRange,
     SessionStore,
@@ -31,15 +32,14 @@ from hansei.credentials import (
     save_credentials,
 )
 from hansei.errors import (
-    Busy,
+    APIConnectionError,
+    APIResponseError,
+    AuthenticationError,
+    ConfigurationError,
     HanseiError,
-    NotConfigured,
-    ServerError,
-    Unauthorized,
-    UnexpectedResponse,
-    Unreachable,
+    InternalServerError,
+    RateLimitError,
 )
-from hansei.types import Json
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -61,7 +61,14 @@ MAX_QUERY_LENGTH = 4000
 ADVICE_EVENTS = frozenset({"SessionStart", "UserPromptSubmit"})
 TRANSCRIPT_EVENTS = frozenset({"PreCompact", "SessionEnd"})
 SUB_AGENT_EVENT = "SubagentStop"
-TRY_LATER = (Unreachable, ServerError, Busy, Unauthorized, UnexpectedResponse, NotConfigured)
+TRY_LATER = (
+    APIConnectionError,
+    InternalServerError,
+    RateLimitError,
+    AuthenticationError,
+    APIResponseError,
+    ConfigurationError,
+)
 """Errors after which a range stays in the spool."""
 
 
@@ -74,11 +81,13 @@ class HookOptions:
 def bind_account(store: SessionStore) -> Path:
     """The data directory with the credentials that hooks use from now on: that of the user, or a
     copy of the credentials in use. What a session finds in its folder or its environment changes
-    nothing. Raises `NotConfigured`.
+    nothing. Raises `ConfigurationError`.
     """
     found = resolve_credentials()
     if found.api_key is None:
-        raise NotConfigured("Hooks need an API key. Set HANSEI_API_KEY, and install them again.")
+        raise ConfigurationError(
+            "Hooks need an API key. Set HANSEI_API_KEY, and install them again."
+        )
     own = data_dir_of_user()
     if load_credentials(own) == found:
         return own
@@ -86,10 +95,10 @@ def bind_account(store: SessionStore) -> Path:
 
 
 def load_account(data_dir: Path | None) -> Credentials:
-    """The credentials that the hooks are bound to. Raises `NotConfigured`."""
+    """The credentials that the hooks are bound to. Raises `ConfigurationError`."""
     found = load_credentials(data_dir) if data_dir is not None else None
     if found is None:
-        raise NotConfigured("The hooks have no credentials. Run `hansei hooks install` again.")
+        raise ConfigurationError("The hooks have no credentials. Run `hansei hooks install` again.")
     return found
 
 
@@ -126,24 +135,24 @@ def _advise(
         return ""
     limits: Json = {"token_budget": SESSION_TOKENS} if starts else {"top_k": PROMPT_BULLETS}
     with open_client(account, timeout=RENDER_TIMEOUT_SECONDS, max_retries=0) as client:
-        block = client.render_playbook(
+        block = client.playbooks.render(
             options.playbook,
             prompt,
             project_id=options.project_id,
             session_id=session_file.stem,
             **limits,
         )
-    keys = block["bullet_keys"]
+    keys = block.bullet_keys
     with store.lock("sessions"):
         state = store.load(session_file)
         shown = set[str]() if starts else set(state.shown)
-        if block.get("advice_held_out"):
-            store.save(session_file, replace(state, retrieval_id=block["retrieval_id"]))
+        if block.advice_held_out:
+            store.save(session_file, replace(state, retrieval_id=block.retrieval_id))
         if not keys or shown.issuperset(keys):
             return ""
-        state = replace(state, retrieval_id=block["retrieval_id"], shown=sorted(shown.union(keys)))
+        state = replace(state, retrieval_id=block.retrieval_id, shown=sorted(shown.union(keys)))
         store.save(session_file, state)
-    return block["text"]
+    return block.text
 
 
 def _spool_transcript(
@@ -237,16 +246,15 @@ def send_spool(store: SessionStore, client: Hansei) -> SendResult:
 
 
 def _send(client: Hansei, messages: SessionRange) -> str:
-    response = client.reflect_on_transcript(
+    response = client.transcripts.enqueue(
         messages.messages,
-        wait=False,
         playbook=messages.playbook,
         project_id=messages.project_id,
         session_id=messages.session_id,
         retrieval_id=messages.retrieval_id,
         external_id=messages.external_id,
     )
-    return response["run_id"]
+    return response.run_id
 
 
 def start_sender(data_dir: Path) -> None:

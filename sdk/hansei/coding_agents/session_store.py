@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
 
+from hansei._model import Json
 from hansei.coding_agents.hook_settings import write_atomically
-from hansei.errors import BadRequest
+from hansei.errors import BadRequestError
 from hansei.session_files import read_session_file
-from hansei.types import Json
 
 try:
     import fcntl
@@ -200,7 +200,7 @@ def _to_unsent(
     try:
         session = read_session_file(b"".join(lines))
         messages, session_id = session.messages, session.session_id
-    except BadRequest:  # no message in these lines
+    except BadRequestError:  # no message in these lines
         pass
     identity = f"{session_id or session_file.stem}:{session_file.name}:{kind}:{span[0]}-{span[1]}"
     end = span[1]

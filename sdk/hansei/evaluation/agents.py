@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
+from hansei._model import Json
 from hansei.errors import EvaluationError
 from hansei.evaluation.tasks import Score, Task, score_by_match
-from hansei.types import Json
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 MAX_STDERR_BYTES, MAX_STDERR_CHARACTERS = 1024 * 1024, 400

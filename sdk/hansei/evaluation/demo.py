@@ -11,8 +11,8 @@ import json
 import re
 from itertools import product
 
+from hansei._model import Json
 from hansei.evaluation.plan import Protocol
-from hansei.types import Json
 
 TITLE = "DEMONSTRATION of the tool with a scripted agent. It shows no gain of any real agent."
 PROTOCOL = Protocol(arms=("none", "hansei", "icl", "examples"), held_out=8, feedback="text")

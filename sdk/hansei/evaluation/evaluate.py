@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hansei
+from hansei._model import Json
 from hansei.errors import EvaluationError
 from hansei.evaluation.agents import Commands, Function, make_agent, make_scorer
 from hansei.evaluation.html_report import format_html
@@ -19,7 +20,6 @@ from hansei.evaluation.plan import PLAN_FILE, Plan, Protocol, load_plan, make_pl
 from hansei.evaluation.report import build_report
 from hansei.evaluation.runner import Limits, Progress, Runner
 from hansei.evaluation.tasks import parse_tasks, read_tasks
-from hansei.types import Json
 
 if sys.platform != "win32":
     import fcntl

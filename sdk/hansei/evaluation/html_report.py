@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
+from hansei._model import Json
 from hansei.evaluation.text_report import Section, headline, sections
-from hansei.types import Json
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 720, 300, 44, 32
 COLORS = {

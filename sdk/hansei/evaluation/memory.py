@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from hansei.errors import EvaluationError, NotFound
+from hansei import _operations
+from hansei._model import Json
+from hansei.errors import EvaluationError, NotFoundError
 from hansei.evaluation.plan import SERVICE_ARMS, Block, Call, Plan
 from hansei.evaluation.tasks import Task
 from hansei.recording.encoding import to_text
-from hansei.types import Json
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -68,13 +69,13 @@ class Memory:
         """Create the playbook of a repeat, unless an interrupted run did."""
         client, project = self._service(), self.project(repeat)
         try:
-            client.get_playbook(PLAYBOOK, project_id=project)
-        except NotFound:
-            content: Mapping[str, Any] = {"bullets": []}
+            client.playbooks.get(PLAYBOOK, project_id=project)
+        except NotFoundError:
+            content: _operations.Playbook | Json = {"bullets": []}
             if name := self._plan.protocol.playbook:
-                content = client.get_playbook(name)
+                content = client.playbooks.get(name)
             reason = f"evaluation {self._plan.id}"
-            client.replace_playbook(
+            client.playbooks.replace(
                 PLAYBOOK, content, if_match=0, reason=reason, project_id=project
             )
 
@@ -93,7 +94,7 @@ class Memory:
 
     def _render(self, call: Call, task: Task) -> Advice:
         is_full = call.arm == "full"
-        block = self._service().render_playbook(
+        block = self._service().playbooks.render(
             PLAYBOOK,
             "" if is_full else task.text[:MAX_QUERY_CHARACTERS],
             project_id=self.project(call.repeat),
@@ -101,7 +102,7 @@ class Memory:
             top_k=FULL_BULLETS if is_full else None,
             holdout_share=0.0,
         )
-        return Advice(block["text"], block["retrieval_id"], block["bullet_keys"])
+        return Advice(block.text, block.retrieval_id, block.bullet_keys)
 
     def _attempts(self, earlier: Sequence[Json]) -> str:
         """The newest attempts that fit the token budget, the oldest first."""
@@ -184,19 +185,19 @@ class Memory:
         started = time.monotonic()
         attempts = [a for a in answers if a["arm"] == self.learner and not a["error"]]
         receipts = list(
-            client.create_traces(
+            client.traces.create_many(
                 [self.trace(a) for a in attempts],
                 reflect=self._plan.protocol.reflect,
                 project_id=project,
             )
         )
         for receipt in receipts:
-            if error := receipt.get("error"):
+            if error := receipt.error:
                 raise EvaluationError(f"The service rejected a trace: {error.get('detail', error)}")
         pairs = zip(receipts, attempts, strict=True)
-        task_of = {r["trace_id"]: a["task_id"] for r, a in pairs if "trace_id" in r}
-        run_ids = {run_id for receipt in receipts if (run_id := receipt.get("run_id"))}
-        for unfinished in client._unfinished_runs(run_ids, project_id=project):  # pyright: ignore[reportPrivateUsage]
+        task_of = {r.trace_id: a["task_id"] for r, a in pairs if r.trace_id}
+        run_ids = {run_id for receipt in receipts if (run_id := receipt.run_id)}
+        for unfinished in client.runs.poll_unfinished(run_ids, project_id=project):
             on_wait(len(run_ids) - len(unfinished), len(run_ids))
             if unfinished and time.monotonic() - started > timeout:
                 raise EvaluationError(
@@ -206,15 +207,15 @@ class Memory:
         judged: set[str] = set()
         followed: set[str] = set()
         failed: list[Json] = []
-        for run in client._finished_runs(run_ids, project_id=project):  # pyright: ignore[reportPrivateUsage]
-            if run["state"] in ("failed", "dead"):
-                failed.append({"run_id": run["id"], "kind": run["kind"], "error": run["error"]})
-            result: Any = run["result"] or {}
+        for run in client.runs.collect_finished(run_ids, project_id=project):
+            if run.state in ("failed", "dead"):
+                failed.append({"run_id": run.id, "kind": run.kind, "error": run.error})
+            result: Any = run.result or {}
             for verdict in cast("list[Json]", result.get("verdicts") or []):
-                if verdict["judge"] in READING_JUDGES and run["trace_id"] in task_of:
-                    judged.add(task_of[run["trace_id"]])
+                if verdict["judge"] in READING_JUDGES and run.trace_id in task_of:
+                    judged.add(task_of[run.trace_id])
                     if verdict["tag"] != "neutral":
-                        followed.add(task_of[run["trace_id"]])
+                        followed.add(task_of[run.trace_id])
         return {
             "repeat": block.repeat,
             "window": block.window,
@@ -224,7 +225,7 @@ class Memory:
             "judged": sorted(judged),
             "followed": sorted(followed),
             "bullets": len(
-                list(client.list_bullets(PLAYBOOK, status="active", project_id=project))
+                list(client.playbooks.bullets.list(PLAYBOOK, status="active", project_id=project))
             ),
             "usage": self.usage(block.repeat),
             "seconds": round(time.monotonic() - started, 3),
@@ -232,9 +233,9 @@ class Memory:
 
     def usage(self, repeat: int) -> Json:
         """Model calls of the service for a repeat until now."""
-        rows = list(self._service().list_usage(("project",), project_id=self.project(repeat)))
+        rows = list(self._service().usage.list(("project",), project_id=self.project(repeat)))
         names = ("calls", "unpriced", "input_tokens", "output_tokens", "usd")
-        return {name: sum(row[name] for row in rows) for name in names}
+        return {name: sum(getattr(row, name) for row in rows) for name in names}
 
 
 def _last_response(events: Sequence[Json]) -> str | None:

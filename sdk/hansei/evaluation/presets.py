@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hansei._model import Json
 from hansei.errors import EvaluationError
 from hansei.evaluation.tasks import Split, Task, share_of_items
-from hansei.types import Json
 
 ACE_WINDOW = 15
 NUMBER_FORM = (

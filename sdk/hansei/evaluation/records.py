@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+from hansei._model import Json
 from hansei.errors import EvaluationError
 from hansei.recording.encoding import to_json
-from hansei.types import Json
 
 ANSWERS_FILE, LEARNING_FILE = "answers.jsonl", "learning.jsonl"
 

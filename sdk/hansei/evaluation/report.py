@@ -9,12 +9,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from hansei._model import Json
 from hansei.evaluation import demo
 from hansei.evaluation.plan import PHASES, Plan, load_plan
 from hansei.evaluation.records import ANSWERS_FILE, LEARNING_FILE, read_records
 from hansei.evaluation.runner import call_key
 from hansei.evaluation.statistics import mean_interval, paired_difference, wilson_interval
-from hansei.types import Json
 
 DELTA = 0.05
 """The report states how many tasks a difference of this size needs."""

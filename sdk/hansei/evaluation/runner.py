@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hansei._model import Json
 from hansei.errors import EvaluationError, HanseiError
 from hansei.evaluation.agents import (
     STOPPED,
@@ -26,7 +27,6 @@ from hansei.evaluation.memory import Memory
 from hansei.evaluation.plan import SERVICE_ARMS, Block, Call, Plan
 from hansei.evaluation.records import ANSWERS_FILE, LEARNING_FILE, RecordFile, read_records
 from hansei.recording.encoding import to_text
-from hansei.types import Json
 
 MAX_FAILURES_IN_A_ROW = 5
 BULLET_KEY = re.compile(r"\b[a-z]+-\d{5}\b")

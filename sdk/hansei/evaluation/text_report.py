@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hansei._model import Json
 from hansei.evaluation.plan import PHASES
 from hansei.evaluation.statistics import format_p
-from hansei.types import Json
 
 MAX_SHOWN_IDS = 12
 MAX_SHOWN_FAILURES = 20

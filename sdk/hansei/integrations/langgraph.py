@@ -13,12 +13,11 @@ from typing import Any, NotRequired, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
+from hansei._operations import Playbook
 from hansei.client import Hansei
-from hansei.endpoints.bullets import BulletHit
-from hansei.endpoints.playbooks import Playbook
-from hansei.endpoints.reflections import BulletEvaluation, Insight, Trajectory
-from hansei.errors import NotFound
-from hansei.types import Run
+from hansei.errors import NotFoundError
+from hansei.models import BulletEvaluation, BulletHit, Insight, Run
+from hansei.params import SubmittedTrajectory
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # LangGraph's types are partly generic without arguments.
@@ -93,13 +92,13 @@ class ReflectionNodes:
         self._answer: Model = getattr(model, "invoke", model)
         self._project_id = project_id
         self._top_k = top_k
-        self._wait = partial(client.follow_chain, timeout=curation_timeout)
+        self._wait = partial(client.runs.follow, timeout=curation_timeout)
 
     def load_playbook(self, state: ReflectionState) -> dict[str, Any]:
         """The playbook, or None if it does not exist yet."""
         try:
-            loaded = self._client.get_playbook(state["dataset"], project_id=self._project_id)
-        except NotFound:
+            loaded = self._client.playbooks.get(state["dataset"], project_id=self._project_id)
+        except NotFoundError:
             return {"playbook": None}
         return {"playbook": loaded}
 
@@ -107,27 +106,27 @@ class ReflectionNodes:
         """The bullets that match the query, best first."""
         if state.get("playbook") is None:
             return {"search_results": [], "retrieval_id": None}
-        found = self._client.search_bullets(
+        found = self._client.playbooks.search(
             state["dataset"], state["query"], top_k=self._top_k, project_id=self._project_id
         )
-        return {"search_results": found["results"], "retrieval_id": found["retrieval_id"]}
+        return {"search_results": found.results, "retrieval_id": found.retrieval_id}
 
     def generate(self, state: ReflectionState) -> dict[str, Any]:
         """The model's answer to the query with the bullets as context."""
-        context = "\n".join(hit["bullet"]["content"] for hit in state["search_results"])
+        context = "\n".join(hit.bullet.content for hit in state["search_results"])
         answer = self._answer(PROMPT.format(context=context, query=state["query"]))
         content = getattr(answer, "text", answer)
         return {"llm_response": str(content)}
 
     def reflect(self, state: ReflectionState) -> dict[str, Any]:
         """Insights from the answer and a verdict on each bullet that the model saw."""
-        trajectory: Trajectory = {
+        trajectory: SubmittedTrajectory = {
             "query": state["query"],
             "generated_answer": state["llm_response"],
-            "used_bullet_ids": [hit["bullet"]["id"] for hit in state["search_results"]],
+            "used_bullet_ids": [hit.bullet.id for hit in state["search_results"]],
             "dataset": state["dataset"],
         }
-        result = self._client.reflect_on_trajectory(
+        result = self._client.trajectories.reflect(
             trajectory,
             ground_truth=state.get("ground_truth"),
             test_report=state.get("test_report"),
@@ -136,10 +135,10 @@ class ReflectionNodes:
             retrieval_id=state.get("retrieval_id"),
         )
         return {
-            "trace_id": result["trace_id"],
-            "insights": result.get("insights", []),
-            "bullet_evaluations": result.get("bullet_evaluations", []),
-            "next_run_id": result.get("next_run_id"),
+            "trace_id": result.trace_id,
+            "insights": result.insights,
+            "bullet_evaluations": result.bullet_evaluations,
+            "next_run_id": result.next_run_id,
         }
 
     def curate(self, state: ReflectionState) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from typing import Any, cast
 from agents.tracing import Span, SpanError, Trace, TracingProcessor
 
 from hansei.integrations.conversation import Conversation
+from hansei.models import ReflectMode
 from hansei.recording.recorder import Recorder, default_recorder
 from hansei.recording.trace import RecordedTrace, current_trace, trace
-from hansei.types import ReflectMode
 
 log = logging.getLogger("hansei")
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hansei.endpoints.bullets import RenderPlaybookResponse
 from hansei.errors import HanseiError
+from hansei.models import RenderPlaybookResponse
 
 log = logging.getLogger("hansei")
 
@@ -56,8 +56,8 @@ class Advice:
             self._pause, self._closed_until = INITIAL_PAUSE_SECONDS, 0.0
             if len(self._last) >= MAX_REMEMBERED:
                 self._last.clear()
-            self._last[playbook] = response["text"]
-        return Block(response["text"], response["retrieval_id"])
+            self._last[playbook] = response.text
+        return Block(response.text, response.retrieval_id)
 
     def _last_block(self, playbook: str) -> Block:
         return Block(self._last.get(playbook, ""), None)

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from hansei._flows import TRANSIENT_LINE_CODES, ndjson_request
+from hansei._model import Json
 from hansei._ndjson import MAX_BATCH_BYTES, MAX_BATCH_LINES, Line
 from hansei.client import Hansei
-from hansei.errors import BadRequest, Conflict, HanseiError
+from hansei.errors import BadRequestError, ConflictError, HanseiError
+from hansei.models import ReflectMode
 from hansei.recording.encoding import to_json
 from hansei.recording.spool import Spool
-from hansei.types import ReflectMode, TraceReceipt
-
-# pyright: reportPrivateUsage=false
-# A batch is one request of the client that no method offers.
 
 log = logging.getLogger("hansei")
 
@@ -111,8 +109,8 @@ class Delivery:
     def _send_batch(self, batch: list[RecordedRun]) -> bool:
         lines = [Line(number, run.to_line()) for number, run in enumerate(batch, start=1)]
         try:
-            response = self._client._send(ndjson_request(lines, batch[0].reflect))
-        except (BadRequest, Conflict) as error:
+            response = self._client.send(ndjson_request(lines, batch[0].reflect))
+        except (BadRequestError, ConflictError) as error:
             if error.code == "in_progress":
                 raise
             if len(batch) == 1:
@@ -120,7 +118,7 @@ class Delivery:
                 return False
             remaining = [self._send_batch([run]) for run in batch]
             return any(remaining)
-        items: list[TraceReceipt] = response["items"]
+        items: list[Json] = response["items"]
         results = [
             self._accept(run, item.get("error")) for run, item in zip(batch, items, strict=True)
         ]
@@ -153,18 +151,18 @@ class Delivery:
         """
         fields = {name: run.fields[name] for name in run.fields if name not in ("outcome", "error")}
         try:
-            receipt = self._client.create_trace({**fields, "state": "open"})
-            trace_id = receipt.get("trace_id", "")
-            stored = self._client.get_trace(trace_id)
-            if stored["state"] == "open":
-                self._append(trace_id, run.events[:MAX_EVENTS], stored["event_count"])
-                self._client.close_trace(
+            receipt = self._client.traces.create(**fields, state="open")
+            trace_id = receipt.trace_id
+            stored = self._client.traces.get(trace_id)
+            if stored.state == "open":
+                self._append(trace_id, run.events[:MAX_EVENTS], stored.event_count)
+                self._client.traces.close(
                     trace_id,
                     run.fields.get("outcome"),
                     error=run.fields.get("error"),
                     reflect=run.reflect,
                 )
-        except (BadRequest, Conflict) as error:
+        except (BadRequestError, ConflictError) as error:
             if error.code == "in_progress":
                 raise
             self._reject(run.name, error.detail)
@@ -176,12 +174,12 @@ class Delivery:
         size = 0
         for event in events[first:]:
             if part and (size + len(event) > MAX_SINGLE_REQUEST_BYTES or len(part) == 1_000):
-                self._client.append_events(trace_id, part)
+                self._client.traces.events.append(trace_id, part)
                 part, size = [], 0
             part.append(json.loads(event))
             size += len(event)
         if part:
-            self._client.append_events(trace_id, part)
+            self._client.traces.events.append(trace_id, part)
 
 
 def parse_run(name: str, text: str) -> RecordedRun:

@@ -57,7 +57,7 @@ class Recorder:
         """`spool_dir` defaults to HANSEI_SPOOL_DIR, then to ~/.local/state/hansei/spool.
         `sample_rate` is the share of agent runs that is recorded, by default HANSEI_SAMPLE_RATE or
         1. `mask` gets each text before it is recorded and returns what is recorded instead. Raises
-        `NotConfigured`.
+        `ConfigurationError`.
         """
         found = resolve_credentials(url, api_key)
         self._url, self._api_key = found.url, found.api_key

@@ -7,18 +7,17 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, get_args
+from typing import Any, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_args
 from uuid import uuid4
 
-from hansei.endpoints.bullets import RenderPlaybookOptions
+from hansei.models import BulletFormat, Match, MatchRule, OutcomeType, ReflectMode
 from hansei.recording.encoding import MAX_CONTENT_CHARACTERS, to_json, to_text
 from hansei.recording.recorder import Recorder, default_recorder
-from hansei.types import MatchRule, OutcomeType, ReflectMode
 
 log = logging.getLogger("hansei")
 
@@ -46,6 +45,19 @@ TRACE_FIELDS = frozenset(
      "related_memory_ids", "metadata", "_reflect")
 )  # fmt: skip
 """The fields of a trace that `trace` and `update` take."""
+
+
+class RenderOptions(TypedDict, total=False):
+    """Options of `client.playbooks.render`."""
+
+    project_id: str | None
+    token_budget: int | None
+    top_k: int | None
+    sections: Sequence[str] | None
+    format: BulletFormat | None
+    min_match: Match | None
+    holdout_share: float | None
+    session_id: str | None
 
 
 class RecordedTrace:
@@ -154,7 +166,7 @@ class RecordedTrace:
             fields["error"] = {"error_message": describe_error(error)}
         self.update(**fields)
 
-    def render(self, query: str | None = None, **options: Unpack[RenderPlaybookOptions]) -> str:
+    def render(self, query: str | None = None, **options: Unpack[RenderOptions]) -> str:
         """The prompt block of the playbook for the task, or for `query`. "" without a playbook and
         before it has learned anything. If the service does not answer within a second, the last
         block that this process got. The trace gets its `retrieval_id`.
@@ -167,16 +179,14 @@ class RecordedTrace:
         text = self.task if query is None else query
         client = recorder.client
         block = recorder.advice.render(
-            playbook, lambda: client.render_playbook(playbook, text, **options)
+            playbook, lambda: client.playbooks.render(playbook, text, **options)
         )
         if block.retrieval_id is not None:
             self.retrieval_id = block.retrieval_id
             self.update(retrieval_id=self.retrieval_id)
         return block.text
 
-    async def arender(
-        self, query: str | None = None, **options: Unpack[RenderPlaybookOptions]
-    ) -> str:
+    async def arender(self, query: str | None = None, **options: Unpack[RenderOptions]) -> str:
         """`render` for asyncio."""
         return await asyncio.to_thread(self.render, query, **options)
 

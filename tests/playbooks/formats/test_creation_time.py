@@ -30,7 +30,7 @@ async def test_creation_time_of_an_import(
 
     def use_others() -> None:
         with Hansei(live, key) as client:
-            client.replace_playbook("by-client", DOCUMENT)
+            client.playbooks.replace("by-client", DOCUMENT)
         environment = {"HANSEI_URL": live, "HANSEI_API_KEY": key}
         command = ["playbook", "import", "by-command", str(file)]
         run = CliRunner().invoke(app, command, env=environment)

@@ -110,13 +110,13 @@ async def test_continual_learning_bench(client: Hansei, load: Any, work: Any) ->
     await work(system.respond, query)
     assert [message["role"] for message in prompts[1]] == ["user", "assistant", "user", "user"]
     await work(system.observe, SimpleNamespace(content="", instance_complete=True))
-    [trace] = await work(lambda: list(client.list_traces(project_id=project)))
-    assert trace["outcome"] is None
-    assert trace["task_description"] == "Which channel is free?"
-    events = await work(lambda: list(client.list_trace_events(trace["id"])))
-    assert events[2]["content"] == "FEEDBACK: Channel 7 is busy."
+    [trace] = await work(lambda: list(client.traces.list(project_id=project)))
+    assert trace.outcome is None
+    assert trace.task_description == "Which channel is free?"
+    events = await work(lambda: list(client.traces.events.list(trace.id)))
+    assert events[2].content == "FEEDBACK: Channel 7 is busy."
     bullet = {"content": "Report channel 7.", "section": "OTHERS"}
-    await work(client.create_bullet, adapter.PLAYBOOK, **bullet, project_id=project)
+    await work(client.playbooks.bullets.create, adapter.PLAYBOOK, **bullet, project_id=project)
     await work(system.respond, query)
     assert "Report channel 7." in prompts[-1][0]["content"]
     assert (await work(system.get_run_artifacts))["bullets"] == ["Report channel 7."]
@@ -138,11 +138,11 @@ async def test_evomembench(client: Hansei, load: Any, work: Any, tmp_path: Path)
         {"role": "assistant", "content": "Done."},
     ]
     await work(memory.update, messages)
-    [trace] = await work(lambda: list(client.list_traces(project_id=memory._project)))
-    assert trace["outcome"] is None
-    assert trace["event_count"] == 4
+    [trace] = await work(lambda: list(client.traces.list(project_id=memory._project)))
+    assert trace.outcome is None
+    assert trace.event_count == 4
     await work(
-        client.create_bullet,
+        client.playbooks.bullets.create,
         adapter.PLAYBOOK,
         "Check the seat first.",
         section="OTHERS",
@@ -153,4 +153,4 @@ async def test_evomembench(client: Hansei, load: Any, work: Any, tmp_path: Path)
     )
     assert "Check the seat first." in await work(copy.utilize, "You book flights.")
     await work(copy.update, messages)
-    assert len(await work(lambda: list(client.list_traces(project_id=memory._project)))) == 1
+    assert len(await work(lambda: list(client.traces.list(project_id=memory._project)))) == 1

@@ -65,8 +65,10 @@ def run(
 
 
 def make_playbook(client: Hansei) -> None:
-    client.replace_playbook("support", {"bullets": []})
-    client.create_bullet("support", "Lock the order before a refund.", section="MISTAKES TO AVOID")
+    client.playbooks.replace("support", {"bullets": []})
+    client.playbooks.bullets.create(
+        "support", "Lock the order before a refund.", section="MISTAKES TO AVOID"
+    )
 
 
 async def test_advice_of_a_copied_playbook_is_rendered_cited_and_learned_from(
@@ -86,11 +88,11 @@ async def test_advice_of_a_copied_playbook_is_rendered_cited_and_learned_from(
     assert learning["bullets"] >= 1
     assert learning["calls"] == 0  # the rules engine
     [project] = learning["projects"]
-    traces = await asyncio.to_thread(lambda: list(client.list_traces(project_id=project)))
+    traces = await asyncio.to_thread(lambda: list(client.traces.list(project_id=project)))
     assert len(traces) == 8
-    assert {trace["outcome"] for trace in traces} == {"success"}
-    source = await asyncio.to_thread(client.get_playbook, "support")
-    assert source["version"] == 2  # the evaluation did not change it
+    assert {trace.outcome for trace in traces} == {"success"}
+    source = await asyncio.to_thread(client.playbooks.get, "support")
+    assert source.version == 2  # the evaluation did not change it
 
 
 async def test_empty_memory_is_said_loudly(run: Any) -> None:
@@ -120,7 +122,7 @@ async def test_service_that_is_lost_stops_the_run_and_resume_sends_no_trace_twic
     report = await run(counting, TASKS, folder="out", window=6, parallel=1)
     assert len(asked) == report["calls"]["planned"] == report["calls"]["done"]
     [project] = report["learning"]["projects"]
-    traces = await asyncio.to_thread(lambda: list(client.list_traces(project_id=project)))
+    traces = await asyncio.to_thread(lambda: list(client.traces.list(project_id=project)))
     assert len(traces) == 12
     assert len({trace["external_id"] for trace in traces}) == 12
 

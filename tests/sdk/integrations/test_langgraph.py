@@ -69,8 +69,8 @@ def test_without_a_playbook_and_without_learning(service: StubService, hansei: H
 
     graph = build_reflection_graph(hansei, model)
     first = graph.invoke({"query": "{x}?", "dataset": "support"})
-    assert first["insights"] == [INSIGHT]
-    assert [each["state"] for each in first["curation_runs"]] == ["done"]
+    assert [each.model_dump() for each in first["insights"]] == [INSIGHT]
+    assert [each.state for each in first["curation_runs"]] == ["done"]
     short = build_reflection_graph(hansei, model, learns=False)
     state = short.invoke({"query": "{x}?", "dataset": "support"})
     assert state["llm_response"] == "{Yes}"

@@ -19,8 +19,8 @@ async def test_administrative_acts_are_listed(
     monkeypatch.setenv("HANSEI_URL", live)
     monkeypatch.setenv("HANSEI_API_KEY", tenant.keys["admin"])
     with Hansei(live, tenant.keys["admin"]) as client:
-        key = await asyncio.to_thread(client.create_api_key, "robot")
-        await asyncio.to_thread(client.revoke_api_key, key["id"])
+        key = await asyncio.to_thread(client.api_keys.create, "robot")
+        await asyncio.to_thread(client.api_keys.revoke, key.id)
 
     def audit(*arguments: str) -> str:
         done = CliRunner().invoke(app, ["audit", *arguments])
@@ -30,6 +30,6 @@ async def test_administrative_acts_are_listed(
     revoked, created = (await asyncio.to_thread(audit)).splitlines()[:2]
     assert "key.revoked" in revoked
     assert "key.created" in created
-    assert key["key"] not in revoked + created
+    assert key.key not in revoked + created
     one = await asyncio.to_thread(audit, "--action", "key.created", "--limit", "1", "--json")
     assert [event["action"] for event in json.loads(one)["items"]] == ["key.created"]

@@ -37,7 +37,9 @@ def hansei(
     monkeypatch.setattr(hooks, "start_sender", send_now)
     run("install")
     with Hansei() as client:
-        client.apply_deltas("coding", [{"type": "ADD", "section": "OTHERS", "content": RULE}])
+        client.playbooks.apply_deltas(
+            "coding", [{"type": "ADD", "section": "OTHERS", "content": RULE}]
+        )
         yield client
 
 
@@ -87,9 +89,9 @@ class Session:
 
 def sent(hansei: Hansei) -> list[list[str]]:
     """The texts of each stored transcript, oldest first."""
-    traces = list(hansei.list_traces())
+    traces = list(hansei.traces.list())
     return [
-        [event["content"] for event in hansei.list_trace_events(trace["id"])]
+        [event.content for event in hansei.traces.events.list(trace.id)]
         for trace in reversed(traces)
     ]
 
@@ -99,7 +101,9 @@ def test_session_gets_each_bullet_once(hansei: Hansei, session: Session) -> None
     assert output["hookEventName"] == "SessionStart"
     assert RULE in output["additionalContext"]
     assert session.hook("UserPromptSubmit", prompt="Change the module of tests") == ""
-    hansei.apply_deltas("coding", [{"type": "ADD", "section": "OTHERS", "content": "Tests first."}])
+    hansei.playbooks.apply_deltas(
+        "coding", [{"type": "ADD", "section": "OTHERS", "content": "Tests first."}]
+    )
     assert "Tests first." in session.hook("UserPromptSubmit", prompt="Change the tests")
     assert RULE in session.hook("SessionStart", source="compact")
 
@@ -122,8 +126,8 @@ def test_each_message_is_sent_once(hansei: Hansei, session: Session) -> None:
         ["Searching."],
         ["Now the lexer.", "Done."],
     ]
-    (first, *_) = reversed(list(hansei.list_traces()))
-    assert (first["session_id"], first["playbook"]) == (session.id, "coding")
+    (first, *_) = reversed(list(hansei.traces.list()))
+    assert (first.session_id, first.playbook) == (session.id, "coding")
 
 
 def test_sub_agent_with_its_own_file(hansei: Hansei, session: Session, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def reader(
     with Hansei() as client:
         for name in ("coding", "support"):
             bullet = {"type": "ADD", "section": "OTHERS", "content": "Look the order up first."}
-            client.apply_deltas(name, [bullet])
+            client.playbooks.apply_deltas(name, [bullet])
     yield tenant
     if recorder._default is not None:
         recorder._default.close(0)
@@ -197,7 +197,7 @@ async def test_page(
         await asyncio.wait([work], timeout=0.05)
     await work
     with Hansei() as client:
-        assert len(list(await asyncio.to_thread(lambda: list(client.list_traces())))) >= PAGES[path]
+        assert len(list(await asyncio.to_thread(lambda: list(client.traces.list())))) >= PAGES[path]
 
 
 def test_how_to_pages_are_run() -> None:

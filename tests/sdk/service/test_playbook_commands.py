@@ -91,7 +91,7 @@ async def test_list_and_show(playbook: Command) -> None:
 
 async def test_show_chooses_by_section_and_status(playbook: Command, client: Hansei) -> None:
     await taken(playbook)
-    client.update_bullet("pay", "pref-00002", status="archived")
+    client.playbooks.bullets.update("pay", "pref-00002", status="archived")
     for section in ("mis", "Mistakes to avoid"):
         found = await document(playbook, "show", "pay", "--section", section)
         assert [bullet["id"] for bullet in found["bullets"]] == ["mis-00007"]
@@ -105,9 +105,9 @@ async def test_render_prints_only_block(playbook: Command, client: Hansei) -> No
     await taken(playbook)
     done = await playbook("render", "pay", "a payment timed out", "--top-k", "1")
     assert done.exit_code == 0
-    block = client.render_playbook("pay", "a payment timed out", top_k=1)
-    assert done.stdout == block["text"].rstrip("\n") + "\n"
-    assert f"1 bullet, {block['tokens']} tokens, version 1." in done.stderr
+    block = client.playbooks.render("pay", "a payment timed out", top_k=1)
+    assert done.stdout == block.text.rstrip("\n") + "\n"
+    assert f"1 bullet, {block.tokens} tokens, version 1." in done.stderr
     assert "retrieval_id" in done.stderr
     told = await document(playbook, "render", "pay", "--section", "pref", "--ace")
     assert told["bullet_keys"] == ["pref-00002"]
@@ -178,8 +178,8 @@ async def test_copy_has_same_bullets_and_overwrites_none(playbook: Command) -> N
 async def test_history_diff_and_restore(playbook: Command, client: Hansei) -> None:
     await taken(playbook)
     why = "The tone of what we send is a matter of taste, " * 3 + "and this is ours."
-    client.update_bullet("pay", "pref-00002", content="Be brief and kind.", reason=why)
-    client.delete_bullet("pay", "mis-00007")
+    client.playbooks.bullets.update("pay", "pref-00002", content="Be brief and kind.", reason=why)
+    client.playbooks.bullets.delete("pay", "mis-00007")
     history = (await playbook("versions", "pay")).stdout.splitlines()
     assert history[0].split() == [
         *("version", "changes", "bullets", "type", "created", "actor", "reason")
@@ -222,7 +222,7 @@ async def test_judge_and_delete_commands(playbook: Command) -> None:
 
 async def test_person_confirms_a_bullet(playbook: Command, client: Hansei) -> None:
     await taken(playbook)
-    client.update_bullet("pay", "pref-00002", status="quarantined")
+    client.playbooks.bullets.update("pay", "pref-00002", status="quarantined")
     assert "Be brief." not in (await playbook("show", "pay")).stdout
     confirmed = await playbook("confirm", "pay", "pref-00002", "--reason", "Read.")
     assert confirmed.stdout == "pref-00002 is active in version 3.\n"
@@ -231,11 +231,13 @@ async def test_person_confirms_a_bullet(playbook: Command, client: Hansei) -> No
 
 async def test_person_decides_proposal(playbook: Command, command: Command, client: Hansei) -> None:
     await taken(playbook)
-    client.update_playbook("pay", review_mode="required")
-    client.apply_deltas(
+    client.playbooks.update("pay", review_mode="required")
+    client.playbooks.apply_deltas(
         "pay", [{"type": "DELETE", "bullet_id": "pref-00002", "reasoning": "Long is fine."}]
     )
-    client.apply_deltas("pay", [{"type": "ADD", "section": "OTHERS", "content": "Be kind."}])
+    client.playbooks.apply_deltas(
+        "pay", [{"type": "ADD", "section": "OTHERS", "content": "Be kind."}]
+    )
     shown = (await command("proposal", "list", "pay")).stdout
     assert "  ADD OTHERS Be kind." in shown
     assert "  DELETE pref-00002\n    reason: Long is fine." in shown
@@ -325,7 +327,7 @@ async def test_watch_writes_what_changes_until_it_is_edited_by_hand(
         texts.append(path.read_text())
         if len(texts) == 2:
             path.write_text(path.read_text().replace("Be brief", "Be long"))
-        client.create_bullet("pay", f"Rule {len(texts)}.")
+        client.playbooks.bullets.create("pay", f"Rule {len(texts)}.")
 
     monkeypatch.setattr("hansei.cli.playbook_transfer.time.sleep", change)
     options = ("--format", "agents-md", "-o", str(path), "--watch")

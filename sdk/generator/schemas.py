@@ -1,0 +1,106 @@
+"""The OpenAPI document as types of Python."""
+
+# pyright: basic
+# The document is JSON of any form.
+
+from __future__ import annotations
+
+from typing import Any
+
+from sdk.generator.names import ALSO_TEXT
+
+Schema = dict[str, Any]
+PREFIX = "#/components/schemas/"
+WITHOUT_MEANING = frozenset(
+    ("title", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "pattern",
+     "format", "examples", "default", "additionalProperties")
+)  # fmt: skip
+"""What the service checks and a type does not say."""
+
+
+def resolve(document: Schema, schema: Schema) -> Schema:
+    reference = schema.get("$ref")
+    return document["components"]["schemas"][ref_name(reference)] if reference else schema
+
+
+def ref_name(reference: str) -> str:
+    return reference.removeprefix(PREFIX)
+
+
+def references(document: Schema, *roots: object) -> set[str]:
+    """The names of all schemas that the roots use, directly or through others."""
+    found: set[str] = set()
+    pending = list(roots)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            reference = value.get("$ref", "")
+            if reference.startswith(PREFIX) and ref_name(reference) not in found:
+                found.add(ref_name(reference))
+                pending.append(resolve(document, value))
+            pending.extend(value.values())
+        elif isinstance(value, list):
+            pending.extend(value)
+    return found
+
+
+def operations(document: Schema) -> list[tuple[str, str, Schema]]:
+    """Each operation with its method and path."""
+    return [
+        (method.upper(), path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def request_body(document: Schema, operation: Schema) -> Schema:
+    """The schema of a JSON body; empty without one."""
+    content = operation.get("requestBody", {}).get("content", {})
+    schema = content.get("application/json", {}).get("schema", {})
+    choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+    return resolve(document, choices[0])
+
+
+def response_schema(operation: Schema, *, status: str | None = None) -> Schema | None:
+    """The schema of a successful JSON response; None for text and for no content."""
+    responses = operation["responses"]
+    chosen = status or next(code for code in ("201", "200", "202", "204") if code in responses)
+    return responses[chosen].get("content", {}).get("application/json", {}).get("schema")
+
+
+def cleaned(value: Any, *, is_properties: bool = False) -> Any:
+    """A schema without what a type does not say. Values of `const` and `enum` stay."""
+    if isinstance(value, list):
+        return [cleaned(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: cleaned(item, is_properties=name == "properties" and not is_properties)
+        for name, item in value.items()
+        if is_properties or name not in WITHOUT_MEANING or _is_free(name, item)
+    }
+
+
+def _is_free(name: str, item: object) -> bool:
+    return name == "additionalProperties" and item is not False
+
+
+def input_type(document: Schema, schema: Schema) -> str:
+    """The type of an argument."""
+    if "$ref" in schema:
+        name = ref_name(schema["$ref"])
+        if "enum" in resolve(document, schema):
+            return name
+        text = "str | " if name in ALSO_TEXT else ""
+        return f"{text}params.{name} | Mapping[str, Any]"
+    if "anyOf" in schema:
+        return " | ".join(dict.fromkeys(input_type(document, each) for each in schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        values = schema.get("enum") or [schema["const"]]
+        return f"Literal[{', '.join(map(repr, values))}]"
+    if schema.get("type") == "array":
+        return f"Sequence[{input_type(document, schema.get('items', {}))}]"
+    if schema.get("type") == "string":
+        return {"uuid": "Id", "date-time": "str | datetime"}.get(schema.get("format", ""), "str")
+    names = {"integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+    return names.get(schema.get("type", ""), "Mapping[str, Any]" if "type" in schema else "Any")
