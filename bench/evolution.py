@@ -90,26 +90,26 @@ def load(client: Hansei, clock: MovedClock, count: int) -> str:
         if number == count // 2:
             harmful = served.most_common(1)[0][0]
         block = client.playbooks.render(PLAYBOOK, trace["task_description"] or "")
-        cited = block["bullet_keys"][:2]
-        if harmful in block["bullet_keys"] and harmful not in cited:
+        cited = block.bullet_keys[:2]
+        if harmful in block.bullet_keys and harmful not in cited:
             cited = [harmful, *cited[:1]]
-        served.update(block["bullet_keys"])
+        served.update(block.bullet_keys)
         sent = {name: trace[name] for name in SENT if trace.get(name) is not None}
         receipt = client.traces.create(
             **sent,
             external_id=f"evolution-{number}",
             task_key=trace.get("group"),
             playbook=PLAYBOOK,
-            retrieval_id=block["retrieval_id"],
-            used_bullet_ids=cited,
+            retrieval_id=block.retrieval_id,
+            used_bullet_keys=cited,
         )
-        for _ in client.runs.follow(receipt["run_id"] or "") if receipt["run_id"] else ():
+        for _ in client.runs.follow(receipt.run_id) if receipt.run_id else ():
             pass
         for key in cited:
             bad = chance.random() < (0.9 if key == harmful else 0.1)
             try:
                 client.playbooks.bullets.verdicts.create(
-                    PLAYBOOK, key, "harmful" if bad else "helpful", trace_id=receipt["trace_id"]
+                    PLAYBOOK, key, "harmful" if bad else "helpful", trace_id=receipt.trace_id
                 )
             except NotFoundError:  # merged or deleted meanwhile
                 continue
@@ -119,13 +119,13 @@ def load(client: Hansei, clock: MovedClock, count: int) -> str:
 
 def investigate(client: Hansei, harmful: str) -> None:
     """The four questions, as a person asks them in a terminal."""
-    drift = client.analytics.get("verdict_drift", playbook=PLAYBOOK, limit=1)["rows"][0]
+    drift = client.analytics.get("verdict_drift", playbook=PLAYBOOK, limit=1).rows[0]
     print(f"1. hansei analytics verdict_drift --playbook {PLAYBOOK} --limit 1")
     print({name: drift[name] for name in ("key", "status", "earlier_rate", "recent_rate", "high")})
     key = drift["key"]
-    lives = client.analytics.get("bullet_versions", playbook=PLAYBOOK, key=key, since="2000-01-01")[
-        "rows"
-    ]
+    lives = client.analytics.get(
+        "bullet_versions", playbook=PLAYBOOK, key=key, since="2000-01-01"
+    ).rows
     print(
         f"2. hansei analytics bullet_versions --playbook {PLAYBOOK} --key {key} --since 2000-01-01"
     )
@@ -133,7 +133,7 @@ def investigate(client: Hansei, harmful: str) -> None:
         print({n: life[n] for n in ("changed_at", "change_type", "changed_by", "reason", "run_id")})
     cost = client.analytics.get("bullet_costs", playbook=PLAYBOOK, key=key, since="2000-01-01")
     print(f"3. hansei analytics bullet_costs --playbook {PLAYBOOK} --key {key} --since 2000-01-01")
-    print({n: cost["rows"][0][n] for n in ("lesson_count", "trace_count", "cost_usd")})
+    print({n: cost.rows[0][n] for n in ("lesson_count", "trace_count", "cost_usd")})
     print("found the harmful bullet" if key == harmful else f"MISSED: it is {harmful}")
 
 

@@ -31,41 +31,41 @@ async def test_generator_yields_what_happens(agent: Agent, live: str) -> None:
     async with AsyncHansei(live, agent.tenant.keys["admin"]) as client:
         states = client.agents.execute_plan_generator(KNOWN, interactive=False)
         first = await anext(states)
-        assert (first["state"], first["plan"], first["step_results"]) == ("queued", None, [])
-        seen += [event["event"] for event in first["events"]]
+        assert (first.state, first.plan, first.step_results) == ("queued", None, [])
+        seen += [event.event for event in first.events]
         await agent.work()
         async for state in states:
-            seen += [event["event"] for event in state["events"]]
-        run = await client.agents.runs.get(first["agent_run_id"])
-        after = [event["id"] async for event in client.agents.runs.follow(run["id"], after=4)]
+            seen += [event.event for event in state.events]
+        run = await client.agents.runs.get(first.agent_run_id)
+        after = [event.id async for event in client.agents.runs.follow(run.id, after=4)]
     assert seen[:2] == ["run_queued", "plan_created"]
     assert seen[-1] == "run_finished"
-    assert "cannot be refunded" in run["answer"]
+    assert "cannot be refunded" in run.answer
     assert after == list(range(5, len(seen) + 1))
-    plan, result = state["plan"], state["result"]
+    plan, result = state.plan, state.result
     assert plan is not None
-    assert (plan["original_query"], plan["requires_confirmation"]) == (KNOWN, False)
-    assert [step["action"] for step in plan["steps"]] == ["rag_search", "reasoning"]
-    assert [each["status"] for each in state["step_results"]] == ["success", "success"]
+    assert (plan.original_query, plan.requires_confirmation) == (KNOWN, False)
+    assert [step.action for step in plan.steps] == ["rag_search", "reasoning"]
+    assert [each.status for each in state.step_results] == ["success", "success"]
     assert result is not None
-    assert result["final_answer"] == run["answer"]
+    assert result.final_answer == run.answer
 
 
 async def test_client_answers_a_question(agent: Agent, live: str) -> None:
     def ask() -> Any:
         with Hansei(live, agent.tenant.keys["admin"]) as client:
             states = list(client.agents.execute_plan_generator(UNKNOWN))
-            assert states[-1]["events"][-1]["event"] == "intervention_requested"
-            run = client.agents.runs.get(states[0]["agent_run_id"])
-            question = run["intervention"]
+            assert states[-1].events[-1].event == "intervention_requested"
+            run = client.agents.runs.get(states[0].agent_run_id)
+            question = run.intervention
             assert question is not None
-            client.agents.runs.interventions.answer(run["id"], question["id"], "input", input=KNOWN)
-            last = [event["event"] for event in client.agents.runs.follow(run["id"])][-1]
+            client.agents.runs.interventions.answer(run.id, question.id, "input", input=KNOWN)
+            last = [event.event for event in client.agents.runs.follow(run.id)][-1]
             assert last == "run_finished"
-            return client.agents.runs.get(run["id"])
+            return client.agents.runs.get(run.id)
 
     run = await with_worker(agent, ask)
-    assert "cannot be refunded" in run["answer"]
+    assert "cannot be refunded" in run.answer
 
 
 async def test_command_asks_and_takes_feedback(

@@ -229,7 +229,7 @@ async def test_no_lesson_is_reported(engine: ReflectionEngineV2, tenant: TestTen
 
     quiet = ReflectionEngineV2(memory_repository=engine.store, generator=silent)
     with pytest.raises(NothingLearned):
-        await quiet.reflections.generate(timeout_context(tenant))
+        await quiet.generate_reflection(timeout_context(tenant))
 
 
 async def test_repeated_reflection_is_counted_as_observation(
