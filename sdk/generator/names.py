@@ -1,6 +1,6 @@
 """The resources of the client: which method of which resource is which operation of the API.
 
-A value that is no `operationId` is a function of `hansei/_operations.py` or `hansei/_flows.py`, which
+A value that is no `operationId` is a function of `hansei/_operations.py` or `hansei/_flows.py`. It
 describes a request or combines several. With `:async`, the service answers at once and a worker
 does the work. Sync and async methods come from the same lines.
 """

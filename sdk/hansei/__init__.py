@@ -1,5 +1,6 @@
-"""Hansei: record agent runs with `trace`, `traced` and `tool`; call the service with `Hansei` or
-`AsyncHansei`. Each name is imported when it is first used.
+"""Hansei: record agent runs with `trace`, `traced` and `tool`; use `render`, `outcome`, `verdict`
+and `search` in an agent; call the service with `Hansei` or `AsyncHansei`. Each name is imported
+when it is first used.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from hansei.recording.decorators import tool, traced
     from hansei.recording.recorder import Recorder, configure, flush
     from hansei.recording.trace import RecordedTrace, current_trace, trace, with_trace
+    from hansei.recording.words import outcome, render, search, verdict
 
 __all__ = [
     "AsyncHansei",
@@ -26,9 +28,13 @@ __all__ = [
     "current_trace",
     "evaluate",
     "flush",
+    "outcome",
+    "render",
+    "search",
     "tool",
     "trace",
     "traced",
+    "verdict",
     "with_trace",
 ]
 
@@ -42,9 +48,13 @@ _MODULES = {
     "configure": "hansei.recording.recorder",
     "current_trace": "hansei.recording.trace",
     "flush": "hansei.recording.recorder",
+    "outcome": "hansei.recording.words",
+    "render": "hansei.recording.words",
+    "search": "hansei.recording.words",
     "tool": "hansei.recording.decorators",
     "trace": "hansei.recording.trace",
     "traced": "hansei.recording.decorators",
+    "verdict": "hansei.recording.words",
     "with_trace": "hansei.recording.trace",
 }
 

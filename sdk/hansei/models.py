@@ -333,15 +333,7 @@ the owner connection.
 
 
 MaintenanceTaskName: TypeAlias = Literal[
-    "upkeep",
-    "indexes",
-    "retention",
-    "decay",
-    "summaries",
-    "dreaming",
-    "entities",
-    "clusters",
-    "pruning",
+    "upkeep", "indexes", "retention", "summaries", "dreaming", "entities", "clusters", "pruning"
 ]
 """`upkeep` does what is due every few minutes; the others have a period of their own."""
 
@@ -372,8 +364,6 @@ class Memory(Model):
     tags: list[str]
     importance: float
     """How much the memory matters, 0 to 1."""
-    strength: float
-    """What is left of it after decay, 0 to 1."""
     confidence: float | None
     """How certain its author is, 0 to 1."""
     confidence_score: float
@@ -678,8 +668,6 @@ class ReflectionHit(Model):
     tags: list[str]
     importance: float
     """How much the memory matters, 0 to 1."""
-    strength: float
-    """What is left of it after decay, 0 to 1."""
     confidence: float | None
     """How certain its author is, 0 to 1."""
     confidence_score: float
@@ -871,8 +859,6 @@ class StoredMemory(Model):
     tags: list[str]
     importance: float
     """How much the memory matters, 0 to 1."""
-    strength: float
-    """What is left of it after decay, 0 to 1."""
     confidence: float | None
     """How certain its author is, 0 to 1."""
     confidence_score: float

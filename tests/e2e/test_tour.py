@@ -84,7 +84,7 @@ def test_tour_runs_as_printed(running: Up) -> None:
     with Hansei(running.told["url"], key) as hansei:
         learned = {
             kind: sum(
-                len(list(hansei.list_memories(kind=[kind], status=status)))
+                len(list(hansei.memories.list(kind=[kind], status=status)))
                 for status in ("active", "quarantined")  # some await confirmation
             )
             for kind in NEW

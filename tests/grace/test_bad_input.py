@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Doors:
     async def client(self, method: str, *given: Any, **named: Any) -> tuple[int, str]:
         def call() -> tuple[int, str]:
             with Hansei(self.live, self.key) as client, pytest.raises(HanseiError) as caught:
-                getattr(client, method)(*given, **named)
+                attrgetter(method)(client)(*given, **named)
             return getattr(caught.value, "status", 0), str(caught.value)
 
         return await asyncio.to_thread(call)
@@ -101,7 +102,7 @@ async def test_plan_of_a_caller(agent: Agent, doors: Any) -> None:
         file.write_text(json.dumps(plan), "utf8")
         status, text = await opened.http(URL, {"query": KNOWN, "plan": plan})
         assert (status, text) == (422, sentence), name
-        status, text = await opened.client("create_agent_run", KNOWN, plan=plan)
+        status, text = await opened.client("agents.runs.create", KNOWN, plan=plan)
         assert status == 422, name
         assert sentence in text, name
         code, text = await opened.command("run", KNOWN, "--plan", str(file))
@@ -115,7 +116,7 @@ async def test_question_of_spaces(agent: Agent, doors: Any) -> None:
     assert status == 422
     assert "query" in sentence
     for status, text in (
-        await opened.client("create_agent_run", " \n "),
+        await opened.client("agents.runs.create", " \n "),
         await opened.command("run", " \n "),
         await opened.console("", query=" \n "),
     ):
@@ -139,7 +140,9 @@ async def test_question_that_is_not_open(agent: Agent, doors: Any, make_tenant: 
         question = run["intervention"]["id"]
         path = f"{URL}/{run['id']}/interventions/{question}/answer"
         assert await by.http(path, {"action": "proceed"}) == (status, sentence)
-        found, text = await by.client("answer_intervention", run["id"], question, "proceed")
+        found, text = await by.client(
+            "agents.runs.interventions.answer", run["id"], question, "proceed"
+        )
         assert found == status
         assert sentence in text
         found, text = await by.console(f"/{run['id']}/answer/{question}", action="proceed")

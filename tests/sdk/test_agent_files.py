@@ -124,8 +124,8 @@ def test_best_active_bullets_are_selected_in_their_order() -> None:
         bullet("a-3", status="quarantined", helpful=99),
         bullet("a-4", helpful=9, harmful=7),
     ]
-    assert [each["id"] for each in select_bullets(bullets, None)] == ["a-1", "a-2", "a-4"]
-    assert [each["id"] for each in select_bullets(bullets, 2)] == ["a-2", "a-4"]
+    assert [each.id for each in select_bullets(bullets, None)] == ["a-1", "a-2", "a-4"]
+    assert [each.id for each in select_bullets(bullets, 2)] == ["a-2", "a-4"]
 
 
 def test_link_out_of_the_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,4 +188,4 @@ def test_bullet_imports_no_file(target: str, tmp_path: Path) -> None:
     assert path.read_text().count(target) == 4
     other = bullet("oth-00001", content="Mail a@b.example, add @types/node and `@/components`.")
     write_block(path, playbook(other, version=2))
-    assert other["content"] in path.read_text()
+    assert other.content in path.read_text()

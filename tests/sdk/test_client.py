@@ -11,8 +11,8 @@ import pytest
 
 from hansei import AsyncHansei, Hansei, HanseiError
 from hansei._flows import Item, follow_agent_run
-from hansei.models import AgentRun
 from hansei.errors import APITimeoutError
+from hansei.models import AgentRun
 from tests.sdk.stub_service import KEY, RECORDED, StubService
 
 EVENTS = [{"event_type": "tool_call", "tool_name": "f", "content": "x"}]
@@ -50,7 +50,7 @@ def test_enqueue_asks_for_an_asynchronous_response(hansei: Hansei, service: Stub
     accepted = hansei.reflections.enqueue(EVENTS, "failure")
     assert accepted.model_dump() == RECORDED["accepted"]
     assert service.calls[0].headers["prefer"] == "respond-async"
-    assert hansei.reflections.generate(EVENTS, "failure").get("result") == "stored"
+    assert hansei.reflections.generate(EVENTS, "failure").result == "stored"
     assert service.calls[1].headers["prefer"].startswith("wait=")
 
 
@@ -167,7 +167,7 @@ def test_rejected_trace_does_not_affect_the_others(
     answers = list(hansei.traces.create_many(file))
     assert [answer.line for answer in answers] == [1, 3, 4, 5]
     assert [answer.error is not None for answer in answers] == [False, True, True, False]
-    assert answers[3].get("duplicate") is True
+    assert answers[3].duplicate is True
 
 
 def test_line_over_the_limit_is_rejected_without_sending_it(
