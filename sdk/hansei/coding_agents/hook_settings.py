@@ -34,7 +34,7 @@ def settings_path(scope: Scope, directory: Path) -> Path:
 
 
 def install_hooks(path: Path, command: str) -> bool:
-    """Write one entry for each event. Returns whether the file changed. Raises `BadRequestError`."""
+    """Write an entry for each event. Returns whether the file changed. Raises `BadRequestError`."""
     before = read_settings(path)
     after = _without_our_hooks(before, path)
     hooks = cast(Json, after.setdefault("hooks", {}))
