@@ -21,7 +21,7 @@ from rich.text import Text
 
 from hansei.client import Hansei
 from hansei.credentials import DEFAULT_URL, load_credentials
-from hansei.errors import HanseiError, ConfigurationError
+from hansei.errors import ConfigurationError, HanseiError
 from memory_api.analytics.improvement import WEEKS, Improvement, improvement_of
 from memory_api.commands.database import CommandFailed, exit_on_error
 from memory_api.commands.scrape import Scrape, scrape_all

@@ -6,11 +6,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from hansei.errors import HanseiError
-from hansei.models import RenderPlaybookResponse
+from hansei.models import BulletFormat, Match, RenderPlaybookResponse
 
 log = logging.getLogger("hansei")
 
@@ -19,6 +20,19 @@ MAX_WAIT_SECONDS = 1.0
 INITIAL_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 5.0, 60.0
 """After a failure, nothing is asked for this long. It doubles with each further failure."""
 MAX_REMEMBERED = 100
+
+
+class RenderOptions(TypedDict, total=False):
+    """Options of `client.playbooks.render`."""
+
+    project_id: str | None
+    token_budget: int | None
+    top_k: int | None
+    sections: Sequence[str] | None
+    format: BulletFormat | None
+    min_match: Match | None
+    holdout_share: float | None
+    session_id: str | None
 
 
 @dataclass(frozen=True)

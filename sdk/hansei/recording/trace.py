@@ -7,15 +7,16 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_args
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, get_args
 from uuid import uuid4
 
-from hansei.models import BulletFormat, Match, MatchRule, OutcomeType, ReflectMode
+from hansei.models import MatchRule, OutcomeType, ReflectMode
+from hansei.recording.advice import RenderOptions
 from hansei.recording.encoding import MAX_CONTENT_CHARACTERS, to_json, to_text
 from hansei.recording.recorder import Recorder, default_recorder
 
@@ -45,19 +46,6 @@ TRACE_FIELDS = frozenset(
      "related_memory_ids", "metadata", "_reflect")
 )  # fmt: skip
 """The fields of a trace that `trace` and `update` take."""
-
-
-class RenderOptions(TypedDict, total=False):
-    """Options of `client.playbooks.render`."""
-
-    project_id: str | None
-    token_budget: int | None
-    top_k: int | None
-    sections: Sequence[str] | None
-    format: BulletFormat | None
-    min_match: Match | None
-    holdout_share: float | None
-    session_id: str | None
 
 
 class RecordedTrace:

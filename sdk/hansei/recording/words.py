@@ -13,8 +13,9 @@ from hansei.models import (
     SearchMemoriesResponse,
     VerdictTag,
 )
+from hansei.recording.advice import RenderOptions
 from hansei.recording.recorder import default_recorder
-from hansei.recording.trace import RenderOptions, check_outcome, current_trace
+from hansei.recording.trace import check_outcome, current_trace
 
 
 def render(
