@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from keyword import iskeyword
 from types import UnionType
-from typing import Any, Self, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, cast, get_args, get_origin, get_type_hints
 
 Json = dict[str, Any]
 MAX_REPR_CHARACTERS = 60
@@ -33,12 +33,14 @@ class Model:
             model.__dict__[attribute] = item if convert is None else convert(item)
         return model
 
-    def __getattr__(self, name: str) -> Any:
-        """A list or an optional field that an older service did not send: empty, or None."""
-        default = _defaults(type(self)).get(name)
-        if default is None:
-            raise AttributeError(f"'{type(self).__name__}' has no field '{name}'", name=name)
-        return default()
+    if not TYPE_CHECKING:  # a type checker finds names that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            """A list or an optional field that an older service did not send: empty, or None."""
+            default = _defaults(type(self)).get(name)
+            if default is None:
+                raise AttributeError(f"'{type(self).__name__}' has no field '{name}'", name=name)
+            return default()
 
     def model_dump(self) -> dict[str, Any]:
         """The object as dicts and lists, as the service sent it."""

@@ -375,5 +375,5 @@ def _to_answer(run: AgentRun) -> Json:
 
 def _to_hit(bullet: Bullet, score: float) -> Json:
     names = ("id", "section", "content", "when_to_use", "helpful", "harmful")
-    fields = {name: bullet.get(name) for name in names}
+    fields = {name: getattr(bullet, name) for name in names}
     return {**fields, "score": round(score, 4)}

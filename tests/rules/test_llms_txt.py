@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 
 from hansei import Hansei
 from hansei.cli.main import app
@@ -39,5 +40,8 @@ def test_documented_commands_and_methods_exist() -> None:
     commands = group.typer_instance.registered_commands
     assert {each.name or each.callback.__name__ for each in commands} == {*told.split("|")}
     (line,) = re.findall(r"^From Python: (.*)$", TEXT, re.M)
-    for name in re.findall(r"\b([a-z]+_[a-z_]+)\b", line):
-        assert hasattr(Hansei, name), name
+    names = re.findall(r"client\.([\w.]+\w)", line)
+    assert len(names) > 4
+    with Hansei("http://127.0.0.1:1", "key") as client:
+        for name in names:
+            assert callable(attrgetter(name)(client)), name

@@ -19,6 +19,7 @@ from hansei.cli.playbook_output import print_consolidation
 from hansei.cli.reflect import StallDetector
 from hansei.cli.terminal import print_json, sanitize
 from hansei.credentials import Credentials, save_credentials
+from hansei.models import Run
 from tests.sdk.stub_service import KEY, RECORDED, Fault, StubService, page, problem
 from tests.support.paths import ROOT
 
@@ -443,10 +444,10 @@ def test_reflect_prints_the_changes_as_json(known: StubService) -> None:
 def test_consolidation_is_printed(
     capsys: pytest.CaptureFixture[str], result: dict[str, Any], lines: list[str]
 ) -> None:
-    run: Any = {"id": "r1", "state": "done", "engine": "llm", "result": result, "error": None}
-    print_consolidation("pay", run)
+    done = Run(id="r1", state="done", engine="llm", result=result, error=None)
+    print_consolidation("pay", done)
     assert capsys.readouterr().out.splitlines() == lines
-    print_consolidation("pay", run | {"state": "dead", "error": {"message": "429"}})
+    print_consolidation("pay", Run(id="r1", state="dead", error={"message": "429"}))
     assert "pay is unchanged. Run r1:" in capsys.readouterr().out
 
 

@@ -51,8 +51,9 @@ def test_problem_response_raises_its_error_class(
     with pytest.raises(kind) as caught:
         hansei.memories.search("x")
     error = caught.value
-    assert (error.status, error.code, error.detail) == (status, "some_code", "Not now.")
-    assert str(error) == "Not now."
+    detail = "Not now: search." if status == 404 else "Not now."  # what does not exist
+    assert (error.status, error.code, error.detail) == (status, "some_code", detail)
+    assert str(error) == detail
     assert len(service.calls) == 1
 
 

@@ -70,8 +70,8 @@ def run_agent(
         run = _follow(client, run, 0, as_json or plan_only)
         if plan_only and run.state == "waiting":
             client.agents.runs.cancel(run.id)
-            steps = [cast("dict[str, Any]", step) for step in run.steps]
-            print_json({"steps": [{name: step[name] for name in PLAN_FIELDS} for step in steps]})
+            steps = [{name: getattr(step, name) for name in PLAN_FIELDS} for step in run.steps]
+            print_json({"steps": steps})
             return
     _print_result(run, as_json)
 

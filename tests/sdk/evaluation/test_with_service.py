@@ -124,7 +124,7 @@ async def test_service_that_is_lost_stops_the_run_and_resume_sends_no_trace_twic
     [project] = report["learning"]["projects"]
     traces = await asyncio.to_thread(lambda: list(client.traces.list(project_id=project)))
     assert len(traces) == 12
-    assert len({trace["external_id"] for trace in traces}) == 12
+    assert len({trace.external_id for trace in traces}) == 12
 
 
 async def test_worker_that_does_not_run_stops_the_run_in_time(

@@ -172,7 +172,7 @@ async def test_async_client_has_playbook_methods(asking: AsyncHansei) -> None:
         "mis-00001",
         "oth-00001",
     ]
-    assert (await asking.playbooks.get("pay"))["version"] == 1
+    assert (await asking.playbooks.get("pay")).version == 1
     assert "[mis-00001]" in await asking.playbooks.export("pay", "ace")
-    assert (await asking.playbooks.render("pay"))["bullet_keys"]
-    assert [each["name"] async for each in asking.playbooks.list()] == ["pay"]
+    assert (await asking.playbooks.render("pay")).bullet_keys
+    assert [each.name async for each in asking.playbooks.list()] == ["pay"]
