@@ -11,9 +11,10 @@ from typing import Any, cast
 from hansei._flows import TRANSIENT_LINE_CODES, ndjson_request
 from hansei._model import Json
 from hansei._ndjson import MAX_BATCH_BYTES, MAX_BATCH_LINES, Line
+from hansei._request import api_path, write_request
 from hansei.client import Hansei
 from hansei.errors import BadRequestError, ConflictError, HanseiError
-from hansei.models import ReflectMode
+from hansei.models import ReflectMode, TraceReceipt
 from hansei.recording.encoding import to_json
 from hansei.recording.spool import Spool
 
@@ -151,8 +152,9 @@ class Delivery:
         """
         fields = {name: run.fields[name] for name in run.fields if name not in ("outcome", "error")}
         try:
-            receipt = self._client.traces.create(**fields, state="open")
-            trace_id = receipt.trace_id
+            body = {**fields, "state": "open"}  # a spool may have fields of another version
+            path = api_path("traces")
+            trace_id = self._client.send(write_request("POST", path, TraceReceipt, body)).trace_id
             stored = self._client.traces.get(trace_id)
             if stored.state == "open":
                 self._append(trace_id, run.events[:MAX_EVENTS], stored.event_count)

@@ -109,15 +109,15 @@ async def test_service_that_is_lost_stops_the_run_and_resume_sends_no_trace_twic
     def counting(request: dict[str, Any]) -> dict[str, Any]:
         asked.append(request["task_id"])
         if len(asked) == 9:
-            client._http.base_url = "http://127.0.0.1:9"
+            client._settings._base_url = "http://127.0.0.1:9"
         return agent(request)
 
-    url = client._http.base_url
+    url = client._settings._base_url
     with pytest.raises(Stopped, match=r"127\.0\.0\.1"):
         await run(counting, TASKS, folder="out", window=6, parallel=1)
     saved = Path("out/answers.jsonl").read_text().count("\n")
     assert saved == len(asked) >= 9
-    client._http.base_url = url
+    client._settings._base_url = url
     Path("out/learning.jsonl").unlink(missing_ok=True)
     report = await run(counting, TASKS, folder="out", window=6, parallel=1)
     assert len(asked) == report["calls"]["planned"] == report["calls"]["done"]

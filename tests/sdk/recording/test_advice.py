@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 import hansei
+from hansei.models import RenderPlaybookResponse
 from hansei.recording import advice
 from hansei.recording.recorder import Recorder
 from tests.sdk.stub_service import KEY, StubService, problem
 
-BLOCK = {"text": "# Playbook", "retrieval_id": "r-1"}
+BLOCK = RenderPlaybookResponse(text="# Playbook", retrieval_id="r-1")
 
 
 def open_recorder(url: str, spool: Path) -> Recorder:
@@ -46,7 +47,7 @@ def test_service_that_drips_is_cut_after_the_whole_second(
     monkeypatch.setenv("HANSEI_RENDER_TIMEOUT", "0.3")
     recorder = open_recorder("http://127.0.0.1:9", spool)
     released = threading.Event()
-    monkeypatch.setattr(recorder.client, "render_playbook", lambda *_, **__: released.wait(20))
+    monkeypatch.setattr(recorder.client.playbooks, "render", lambda *_, **__: released.wait(20))
     since = time.monotonic()
     with hansei.trace("t", playbook="support", recorder=recorder) as t:
         assert t.render() == ""
@@ -60,7 +61,7 @@ def test_last_block_stands_in_while_the_service_is_away(
 ) -> None:
     with hansei.trace("t", playbook="support", recorder=recorder) as t:
         with monkeypatch.context() as patch:
-            patch.setattr(recorder.client, "render_playbook", lambda *_, **__: BLOCK)
+            patch.setattr(recorder.client.playbooks, "render", lambda *_, **__: BLOCK)
             assert t.render() == "# Playbook"
         assert t.retrieval_id == "r-1"
     assert recorder.flush() == 0  # else the delivery of this trace meets the fault

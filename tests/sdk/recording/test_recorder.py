@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import hansei
+from hansei.models import Trace, TraceReceipt
 from hansei.recording import delivery
 from hansei.recording import recorder as recorder_module
 from hansei.recording import spool as spool_module
@@ -173,14 +174,12 @@ def test_large_trace_is_sent_in_parts(recorder: Recorder, monkeypatch: pytest.Mo
     stored: list[object] = [None, None]  # an earlier attempt stored two events
     closed: list[object] = []
     client = recorder._sender
-    answers = {
-        "create_trace": lambda trace: {"trace_id": "t1"},
-        "get_trace": lambda _: {"state": "open", "event_count": len(stored)},
-        "append_events": lambda _, events: stored.extend(events),
-        "close_trace": lambda _, outcome, **__: closed.append(outcome),
-    }
-    for name, answer in answers.items():
-        monkeypatch.setattr(client, name, answer)
+    monkeypatch.setattr(client, "send", lambda request: TraceReceipt(trace_id="t1"))
+    monkeypatch.setattr(
+        client.traces, "get", lambda _: Trace(state="open", event_count=len(stored))
+    )
+    monkeypatch.setattr(client.traces.events, "append", lambda _, events: stored.extend(events))
+    monkeypatch.setattr(client.traces, "close", lambda _, outcome, **__: closed.append(outcome))
     with hansei.trace("t", recorder=recorder, outcome="success") as t:
         for number in range(30):
             t.message("user", str(number))

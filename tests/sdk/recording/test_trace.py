@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import hansei
+from hansei.models import RenderPlaybookResponse
 from hansei.recording import recorder as recorder_module
 from hansei.recording.recorder import Recorder
 from tests.sdk.stub_service import KEY, StubService, problem
@@ -190,8 +191,8 @@ def test_tools_of_a_function(service: StubService, recorder: Recorder) -> None:
 def test_render_joins_the_retrieval(
     service: StubService, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    block = {"text": "# Playbook", "retrieval_id": "r-1"}
-    monkeypatch.setattr(recorder.client, "render_playbook", lambda *_, **__: block)
+    block = RenderPlaybookResponse(text="# Playbook", retrieval_id="r-1")
+    monkeypatch.setattr(recorder.client.playbooks, "render", lambda *_, **__: block)
     with hansei.trace("t", playbook="support", recorder=recorder) as t:
         assert t.render() == "# Playbook"
     assert sent(service, recorder)["retrieval_id"] == "r-1"

@@ -168,7 +168,7 @@ def test_effects_are_returned(hansei: Hansei) -> None:
 
 async def test_async_client_has_playbook_methods(asking: AsyncHansei) -> None:
     await asking.playbooks.apply_deltas("pay", [LOOK, ASK])
-    assert [each.id async for each in asking.playbooks.bullets.list("pay", limit=1)] == [
+    assert [each.id async for each in asking.playbooks.bullets.list("pay")] == [
         "mis-00001",
         "oth-00001",
     ]
