@@ -36,7 +36,9 @@ _KEYWORD = re.compile(r"(\w+_): (\w+) = Field\(\.\.\., alias='\w+'\)")
 
 
 def generate_models(document: Schema) -> str:
-    """All that the service sends. Each field is required, because the service sends each."""
+    """All that the service sends. Each field is required, because the service sends each; only the
+    document of a playbook omits what has its default.
+    """
     names = _response_names(document) | _enum_names(document)
     schemas = _schemas(document, names)
     for schema in schemas.values():
@@ -103,6 +105,7 @@ def _generate(schemas: dict[str, Schema], kind: DataModelType, base: str = "") -
         base_class=base,
         target_python_version=PythonVersion.PY_311,
         enum_field_as_literal=LiteralType.All,
+        apply_default_values_for_required_fields=True,
         use_schema_description=True,
         use_field_description=True,
         use_single_line_docstring=True,

@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 PREFIX = "#/components/schemas/"
 WITHOUT_MEANING = frozenset(
     ("title", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "pattern",
-     "format", "examples", "default", "additionalProperties")
+     "format", "examples", "additionalProperties")
 )  # fmt: skip
 """What the service checks and a type does not say."""
 

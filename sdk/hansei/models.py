@@ -153,7 +153,7 @@ class CreateReflectionResponse(Model):
     reflection_id: str
     strategy_id: str | None
     result: Literal["stored", "already_known"]
-    sanitized: bool
+    sanitized: bool = False
 
 
 class CreateTenantResponse(Model):
@@ -276,7 +276,7 @@ Fusion: TypeAlias = Literal["anchored", "minmax", "rrf"]
 class Health(Model):
     """The process is alive."""
 
-    status: Literal["ok"]
+    status: Literal["ok"] = "ok"
 
 
 class Insight(Model):
@@ -379,7 +379,7 @@ class Memory(Model):
     """`active`, `quarantined` or `archived`."""
     pinned: bool
     """True if learning may not change it."""
-    awaiting_confirmation: bool
+    awaiting_confirmation: bool = False
     """True if it is quarantined because it quotes text of a tool or a user from one trace. A second independent trace or a person activates it."""
     source: str
     error_category: str | None
@@ -480,7 +480,7 @@ class PlanStep(Model):
     query: str | None
     collection: str | None
     depends_on: list[int]
-    expected_output: str
+    expected_output: str = ""
     fallback: str | None
     timeout_seconds: float | None
 
@@ -490,17 +490,17 @@ class PlanStepResult(Model):
 
     step_id: int
     status: Literal["success", "partial", "failed", "skipped"]
-    output: str
-    confidence: float
+    output: str = ""
+    confidence: float = 0.0
     sources: list[dict[str, Any]]
     error: str | None
     breakdown: dict[str, float]
     penalties: list[str]
     level: str | None
-    action: str
-    used_fallback: bool
-    found: bool
-    execution_time_ms: int
+    action: str = ""
+    used_fallback: bool = False
+    found: bool = True
+    execution_time_ms: int = 0
 
 
 class PlanStepView(Model):
@@ -683,7 +683,7 @@ class ReflectionHit(Model):
     """`active`, `quarantined` or `archived`."""
     pinned: bool
     """True if learning may not change it."""
-    awaiting_confirmation: bool
+    awaiting_confirmation: bool = False
     """True if it is quarantined because it quotes text of a tool or a user from one trace. A second independent trace or a person activates it."""
     source: str
     error_category: str | None
@@ -741,7 +741,7 @@ class RenderPlaybookResponse(Model):
     """Number of bullets that did not fit the token budget or the query."""
     held_out: str | None
     """Key of the randomly withheld bullet."""
-    advice_held_out: bool
+    advice_held_out: bool = False
     """True if the whole block was withheld at random, to measure its effect."""
 
 
@@ -766,7 +766,7 @@ class RunAccepted(Model):
     run_id: str
     trace_id: str
     state: str
-    sanitized: bool
+    sanitized: bool = False
 
 
 RunState: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "dead"]
@@ -802,8 +802,8 @@ class SectionDefinition(Model):
     """One section. Without `slug`, it is derived from the name."""
 
     name: str
-    description: str
-    slug: str
+    description: str = ""
+    slug: str = ""
 
 
 SettableStatus: TypeAlias = Literal["active", "quarantined", "archived"]
@@ -816,18 +816,18 @@ class StoredBullet(Model):
     id: str
     section: str
     content: str
-    searchable_text: str
+    searchable_text: str = ""
     keywords: list[str]
-    helpful: int
-    harmful: int
-    source_trajectory: str
-    neutral: int
-    when_to_use: str
-    title: str
+    helpful: int = 0
+    harmful: int = 0
+    source_trajectory: str = ""
+    neutral: int = 0
+    when_to_use: str = ""
+    title: str = ""
     tags: list[str]
-    status: BulletStatus
-    pinned: bool
-    awaiting_confirmation: bool
+    status: BulletStatus = "active"
+    pinned: bool = False
+    awaiting_confirmation: bool = False
     """True for a quarantined bullet that quotes text of a tool or a user from one trace. A second independent trace or a person activates it."""
     memory_id: str
     usefulness: float
@@ -874,7 +874,7 @@ class StoredMemory(Model):
     """`active`, `quarantined` or `archived`."""
     pinned: bool
     """True if learning may not change it."""
-    awaiting_confirmation: bool
+    awaiting_confirmation: bool = False
     """True if it is quarantined because it quotes text of a tool or a user from one trace. A second independent trace or a person activates it."""
     source: str
     error_category: str | None
@@ -887,7 +887,7 @@ class StoredMemory(Model):
     revision: int
     created_at: str
     updated_at: str
-    sanitized: bool
+    sanitized: bool = False
     """True if unstorable characters or secrets were replaced."""
 
 
@@ -982,9 +982,9 @@ class TraceReceipt(Model):
     trace_id: str
     run_id: str | None
     """The first learning run; null if there is none."""
-    duplicate: bool
+    duplicate: bool = False
     """True if the trace was stored before."""
-    sanitized: bool
+    sanitized: bool = False
     """True if unstorable characters were replaced."""
     line: int | None
     """Line of an NDJSON body, from 1."""
@@ -1144,9 +1144,9 @@ class Budget(Model):
     """Limit in US dollars. 0 allows no call. Null: no limit in dollars."""
     tokens: int | None
     """Limit of input and output tokens together. Null: no limit in tokens."""
-    allow_unknown_price: bool
+    allow_unknown_price: bool = False
     """Whether models without a known price may be called."""
-    when_spent: Literal["refuse", "rules"]
+    when_spent: Literal["refuse", "rules"] = "refuse"
     """`refuse`: a request that waits gets 402, and background runs wait until the budget allows them. `rules`: the rules engine replaces the model."""
     spent_usd: float
     """Cost of the finished calls of this period."""
@@ -1170,18 +1170,18 @@ class Bullet(Model):
     id: str
     section: str
     content: str
-    searchable_text: str
+    searchable_text: str = ""
     keywords: list[str]
-    helpful: int
-    harmful: int
-    source_trajectory: str
-    neutral: int
-    when_to_use: str
-    title: str
+    helpful: int = 0
+    harmful: int = 0
+    source_trajectory: str = ""
+    neutral: int = 0
+    when_to_use: str = ""
+    title: str = ""
     tags: list[str]
-    status: BulletStatus
-    pinned: bool
-    awaiting_confirmation: bool
+    status: BulletStatus = "active"
+    pinned: bool = False
+    awaiting_confirmation: bool = False
     """True for a quarantined bullet that quotes text of a tool or a user from one trace. A second independent trace or a person activates it."""
     confidence_score: float
     """helpful / (helpful + harmful), 0..1; 0.5 without verdicts."""
@@ -1217,7 +1217,7 @@ class BulletReceipt(Model):
     version: int
     """Version of the playbook after the write."""
     bullet: Bullet
-    sanitized: bool
+    sanitized: bool = False
     """True if unstorable characters or secrets were replaced."""
 
 
@@ -1270,10 +1270,10 @@ class DeltaContextItem(Model):
     """
 
     type: DeltaType
-    section: str
+    section: str = ""
     bullet_id: str | None
-    content: str
-    reasoning: str
+    content: str = ""
+    reasoning: str = ""
     source_ids: list[str]
     when_to_use: str | None
     title: str | None
@@ -1291,7 +1291,7 @@ class DeltaResult(Model):
     type: DeltaType
     action: DeltaAction
     key: str | None
-    reason: str
+    reason: str = ""
     before: Bullet | None
     after: Bullet | None
     absorbed: list[Bullet]
@@ -1323,11 +1323,11 @@ class ExecutionPlan(Model):
 
     plan_id: str
     original_query: str
-    complexity: float
+    complexity: float = 0.5
     steps: list[PlanStep]
-    requires_confirmation: bool
-    success_criteria: str
-    engine: Literal["template", "llm"]
+    requires_confirmation: bool = False
+    success_criteria: str = ""
+    engine: Literal["template", "llm"] = "template"
     cited_bullets: list[str]
 
 
@@ -1341,12 +1341,12 @@ class ExecutionResult(Model):
     overall_confidence: float
     calibrated_confidence: float
     overall_status: Literal["success", "partial", "failed", "cancelled"]
-    found: bool
+    found: bool = True
     sources: list[dict[str, Any]]
-    replan_count: int
-    total_execution_time_ms: int
-    total_token_usage: int
-    total_cost_usd: float
+    replan_count: int = 0
+    total_execution_time_ms: int = 0
+    total_token_usage: int = 0
+    total_cost_usd: float = 0.0
 
 
 class MaintenanceSchedule(Model):
@@ -1463,20 +1463,20 @@ class ReflectOnTrajectoryResponse(Model):
     bullet_evaluations: list[BulletEvaluation]
     trajectory_query: str
     trajectory_dataset: str
-    iteration_count: int
+    iteration_count: int = 1
     run_id: str
     trace_id: str
     insight_ids: list[str | None]
     """Memories, in the order of `insights`. Null: the playbook already contains it."""
     engine: str | None
     """`rules` or `llm`."""
-    degraded: bool
+    degraded: bool = False
     error: ModelFailure | None
     next_run_id: str | None
     """The run that follows, if there is one."""
-    duplicate: bool
+    duplicate: bool = False
     """True if the trajectory was sent before."""
-    sanitized: bool
+    sanitized: bool = False
     """True if unstorable characters were replaced."""
 
 
@@ -1631,7 +1631,7 @@ class TranscriptTag(Model):
     """The key point's name, without brackets"""
     tag: VerdictTag
     """helpful, harmful or neutral"""
-    rationale: str
+    rationale: str = ""
     """What in the transcript shows it, 1 sentence"""
 
 
@@ -1661,7 +1661,7 @@ class UpdatedTrace(Model):
     """The first trace, if this one was sent again without an `external_id`."""
     created_at: str
     closed_at: str | None
-    sanitized: bool
+    sanitized: bool = False
     """True if unstorable characters were replaced."""
 
 
@@ -1710,12 +1710,12 @@ class ApplyDeltasResponse(Model):
     """Version of the playbook after this request."""
     applied: bool
     """False for a dry run and for a proposal."""
-    held: bool
+    held: bool = False
     """True if the deltas became a proposal."""
     proposal_id: str | None
     results: list[DeltaResult]
     """In the order of the deltas."""
-    sanitized: bool
+    sanitized: bool = False
     """True if unstorable characters or secrets were replaced."""
 
 
@@ -1769,13 +1769,13 @@ class GenerateReflectionResponse(Model):
     run_id: str
     engine: str
     """`rules` or `llm`."""
-    degraded: bool
+    degraded: bool = False
     """True if the rules replaced a failing model."""
     result: Literal["stored", "already_known", "nothing_found"]
     """`already_known`: it was stored before; its observation count grew by one."""
-    duplicate: bool
+    duplicate: bool = False
     """True if the trace was stored before."""
-    sanitized: bool
+    sanitized: bool = False
     """True if unstorable characters were replaced."""
     verdicts: list[VerdictSummary]
     strategies: list[StrategySummary]
@@ -1797,7 +1797,7 @@ class RecordVerdictResponse(Model):
     quarantined: bool
     """Whether this verdict put the bullet in quarantine."""
     bullet: Bullet
-    sanitized: bool
+    sanitized: bool = False
     """True if unstorable characters or secrets were replaced."""
 
 
@@ -1817,16 +1817,16 @@ class ReflectOnTranscriptResponse(Model):
     """Keys of the bullets whose counters include a verdict of this session."""
     insights: list[TranscriptInsight]
     """At most 3. The curator of the playbook receives them in `next_run_id`."""
-    event_count: int
+    event_count: int = 0
     """Events of the stored trace."""
     reflection_id: str | None
     engine: str | None
     """`rules` or `llm`."""
-    degraded: bool
+    degraded: bool = False
     error: ModelFailure | None
     next_run_id: str | None
     """The run that follows, if there is one."""
-    duplicate: bool
+    duplicate: bool = False
     """True if the session was sent before."""
-    sanitized: bool
+    sanitized: bool = False
     """True if unstorable characters were replaced."""
