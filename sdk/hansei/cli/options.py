@@ -57,7 +57,7 @@ Reason = Annotated[str | None, typer.Option(help="Stored in the history.")]
 
 
 class MemoryKind(StrEnum):
-    """The same values as `hansei.types.MemoryKind`."""
+    """The same values as `hansei.models.MemoryKind`."""
 
     REFLECTION = "reflection"
     STRATEGY = "strategy"
@@ -69,7 +69,7 @@ class MemoryKind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The same values as `hansei.types.OutcomeType`."""
+    """The same values as `hansei.models.OutcomeType`."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -79,7 +79,7 @@ class Outcome(StrEnum):
 
 
 class RunState(StrEnum):
-    """The same values as `hansei.types.RunState`."""
+    """The same values as `hansei.models.RunState`."""
 
     QUEUED = "queued"
     RUNNING = "running"
