@@ -265,7 +265,9 @@ async def test_unknown_playbook_is_reported_in_one_line(playbook: Command) -> No
         done = await playbook(*arguments, "nope", *more)
         assert done.exit_code == 1
         assert done.stdout == ""
-        assert done.stderr.startswith("error: Playbook not found. Run `hansei playbook list`")
+        assert done.stderr.startswith(
+            "error: Playbook not found: playbooks/nope. Run `hansei playbook list`"
+        )
     done = await playbook("render", "nope")
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr.startswith("The playbook nope does not exist yet, or")
