@@ -321,8 +321,8 @@ InterventionAction: TypeAlias = Literal["proceed", "modify", "cancel", "input", 
 """What a person decides. `modify` and `input` need a text."""
 
 
-Judge: TypeAlias = Literal["human", "test", "llm", "rules", "outcome"]
-"""The source of a verdict: a person, a test, a model or agent, the rules engine, or the outcome of the agent run."""
+Judge: TypeAlias = Literal["human", "llm", "outcome"]
+"""The source of a verdict: a person, a model or agent, or the outcome of the agent run."""
 
 
 KeyScope: TypeAlias = Literal["read", "write", "admin", "operator"]
