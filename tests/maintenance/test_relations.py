@@ -96,6 +96,28 @@ async def test_words_of_a_template_join_no_tasks_with_other_tools(
     assert clusters == dict.fromkeys(ids[1:], ids[1])
 
 
+async def test_words_of_a_template_join_no_reflections_on_other_tasks(
+    api, tenant, drain, runtime
+) -> None:
+    text = "Task: {}. Outcome: failure. The call e0000 of `run` failed: “Connection refused”."
+    tasks = ("Water the tomatoes in bed 4", "Translate the contract", "Water the tomatoes in bed 5")
+    ids = [
+        await add(
+            api,
+            text.format(task),
+            kind="reflection",
+            metadata={"tools": ["run"], "task_description": task},
+        )
+        for task in tasks
+    ]
+    await run_task(api, drain, tenant, "clusters")
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        rows = await session.execute(
+            select(MemoryClusterRow.memory_id).where(MemoryClusterRow.tenant_id == tenant.id)
+        )
+        assert {str(memory_id) for (memory_id,) in rows} == {ids[0], ids[2]}
+
+
 async def test_similar_memories_are_one_cluster(api, tenant, drain, runtime) -> None:
     text = "Check that the order was delivered before you refund it"
     ids = [await add(api, f"{text}{end}", kind="strategy") for end in (".", "!", " now.")]

@@ -382,8 +382,9 @@ left join traces t on t.tenant_id = :tenant and t.id = m.trace_id
 order by coalesce(t.created_at, m.created_at), m.id
 
 -- name: memories_to_relate
--- A page of active memories by ID, with the names of the tools that their traces used.
-select m.id, m.seq, m.scope_id, m.project_id, m.kind, left(m.content, 20000) content, m.error_category, m.metadata -> 'tools' tools
+-- A page of active memories by ID, with the task of their traces and the names of the tools.
+select m.id, m.seq, m.scope_id, m.project_id, m.kind, left(m.content, 20000) content, m.error_category, m.metadata -> 'tools' tools,
+       m.metadata ->> 'task_description' task
 from memories m
 where m.tenant_id = :tenant and m.id > :after and m.status = 'active'
   and m.kind in ('reflection', 'strategy', 'insight', 'episode', 'bullet')
@@ -415,17 +416,18 @@ on conflict do nothing
 returning 1
 
 -- name: join_clusters
--- The nearest older memory of the same kind and project for each memory, if it is near enough, with its cluster and tools.
-select v.seq, n.id nearest_id, coalesce(c.cluster_id, n.id) cluster_id, n.tools
+-- The five nearest older memories of the same kind and project for each memory, if they are near enough, with their cluster, tools and
+-- task; the nearest first.
+select v.seq, n.id nearest_id, coalesce(c.cluster_id, n.id) cluster_id, n.tools, n.task
 from memory_vectors v
 cross join lateral (
-    select m.id, -(o.embedding <#> v.embedding) cosine, m.metadata -> 'tools' tools
+    select m.id, -(o.embedding <#> v.embedding) cosine, m.metadata -> 'tools' tools, m.metadata ->> 'task_description' task
     from memory_vectors o
     join memories m on m.tenant_id = :tenant and m.seq = o.seq
     where o.tenant_id = :tenant and o.scope_id = v.scope_id and o.model_label_id = v.model_label_id and o.seq < v.seq
-    order by o.embedding <#> v.embedding limit 1
+    order by o.embedding <#> v.embedding limit 5
 ) n
 left join memory_clusters c on c.tenant_id = :tenant and c.memory_id = n.id
 where v.tenant_id = :tenant and v.seq = any(cast(:seqs as bigint[])) and v.scope_id = any(cast(:scopes as int[]))
   and n.cosine >= :min_cosine
-order by v.seq
+order by v.seq, n.cosine desc

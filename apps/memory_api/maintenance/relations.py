@@ -2,7 +2,7 @@
 
 Entities are tools and error categories, which the memory names in its fields, and files and
 libraries, which are found in its text by their form. A memory joins the cluster of its nearest
-older neighbor of the same kind and project, unless their runs used other tools.
+older neighbor of the same kind and project that is not about another task.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from memory_api.memories.tables import MemoryClusterRow
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
+from memory_api.text.terms import content_terms
 
 ENTITIES, CLUSTERS = "entities", "clusters"
 MEMORIES_TO_RELATE = load_sql("maintenance/maintenance.sql", "memories_to_relate").columns(
@@ -141,12 +142,20 @@ async def _add_entities(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
     return len(added.all())
 
 
-def have_other_tools(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
-    """Whether both memories name tools and share none: they are about other tasks."""
-    mine, theirs = (
-        {each for each in tools or () if isinstance(each, str)} for tools in (one, other)
-    )
-    return bool(mine) and bool(theirs) and not mine & theirs
+def are_other_tasks(one: Row[Any], other: Row[Any], kind: str) -> bool:
+    """Whether two memories resemble each other only by the words of a template: both name tools and
+    share none, or both are reflections whose task descriptions share no content word. A strategy
+    or an insight may be the same for different tasks.
+    """
+    tools = [{each for each in row.tools or () if isinstance(each, str)} for row in (one, other)]
+    if kind == "reflection":
+        words = [content_terms(row.task or "") for row in (one, other)]
+        return _share_nothing(*tools) or _share_nothing(*words)
+    return _share_nothing(*tools)
+
+
+def _share_nothing(mine: set[Any], theirs: set[Any]) -> bool:
+    return bool(mine) and bool(theirs) and mine.isdisjoint(theirs)
 
 
 async def _join(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
@@ -167,12 +176,15 @@ async def _join(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
         },
     )
     clusters: dict[UUID, UUID] = {}
-    for seq, nearest_id, cluster_id, tools in found:
-        if have_other_tools(by_seq[seq].tools, tools):
-            continue  # they resemble each other by the words of a template
-        cluster: UUID = clusters.get(nearest_id) or cluster_id
-        clusters.setdefault(nearest_id, cluster)
-        clusters[by_seq[seq].id] = cluster
+    joined: set[int] = set()
+    for older in found:
+        newer = by_seq[older.seq]
+        if older.seq in joined or are_other_tasks(newer, older, newer.kind):
+            continue
+        joined.add(older.seq)
+        cluster: UUID = clusters.get(older.nearest_id) or older.cluster_id
+        clusters.setdefault(older.nearest_id, cluster)
+        clusters[newer.id] = cluster
     if clusters:
         values = [
             {"tenant_id": tenant, "memory_id": memory_id, "cluster_id": cluster_id}
