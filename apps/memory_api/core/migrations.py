@@ -94,6 +94,8 @@ async def _run(owner_url: str, migrate: Callable[[Connection], object]) -> None:
     engine = create_async_engine(driver_url(owner_url), poolclass=NullPool)
     try:
         async with engine.begin() as connection:
+            # If this process is killed, the server ends its statement and so frees its locks.
+            await connection.execute(text("set local client_connection_check_interval = '1s'"))
             await connection.execute(
                 text("select pg_advisory_xact_lock(hashtextextended('hansei.migrate', 0))")
             )
