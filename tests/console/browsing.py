@@ -40,6 +40,8 @@ def pages_of(sample: Sample) -> dict[str, str]:
         "agent-runs": "/console/agent-runs",
         "agent-answer": f"/console/agent-runs/{sample.agent_runs[0]}",
         "agent-question": f"/console/agent-runs/{sample.agent_runs[1]}",
+        "collections": "/console/collections",
+        "collection": "/console/collections/handbook",
         "analytics": "/console/analytics",
         "answer": "/console/analytics/verdicts",
         "sql": "/console/sql",

@@ -365,3 +365,31 @@ async def test_person_downloads_csv_in_browser(
     path = await (await started.value).path()
     assert len(list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))) == 31
     await page.close()
+
+
+async def test_collections_are_created_filled_and_emptied(owner_of, agent: Agent) -> None:
+    page = await owner_of.get("/console/collections")
+    assert "handbook" in page.text
+    made = await owner_of.send("/console/collections", name="faq", description="Questions")
+    address = made.headers["location"]
+    assert address.endswith("/console/collections/faq")
+    again = await owner_of.send("/console/collections", name="faq", description="Kept text")
+    assert again.status_code == 409
+    assert "Kept text" in again.text
+    assert "No document yet" in (await owner_of.get(address)).text
+    wrong = await owner_of.send(f"{address}/documents", title="", text="Kept text")
+    assert wrong.status_code == 422
+    assert "Kept text" in wrong.text
+    added = await owner_of.send(f"{address}/documents", title="Returns", text=f"# A {HOSTILE}")
+    assert added.status_code == 303
+    await agent.work()
+    page = await owner_of.get(address)
+    assert "Returns" in page.text
+    assert ">done<" in page.text
+    delete = re.search(r'action="([^"]+/delete)"', page.text)
+    assert delete is not None
+    assert (await owner_of.send(delete.group(1))).status_code == 303
+    while await agent.work():
+        pass
+    assert "No document yet" in (await owner_of.get(address)).text
+    assert (await owner_of.get("/console/collections/none")).status_code == 404

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -41,6 +42,7 @@ from memory_api.collections.tables import CollectionRow, DocumentRow
 from memory_api.core.pagination import to_page
 from memory_api.core.schemas import body_example
 from memory_api.core.secret_redaction import redact
+from memory_api.runtime import Runtime
 
 router = APIRouter(prefix="/api/v1/collections", tags=["collections"], route_class=RedactingRoute)
 
@@ -279,13 +281,39 @@ async def add_document(
     document without readable text becomes `failed` with the reason in `error`.
     """
     project = caller.resolve_project(project_id)
-    upload = await documents.receive_document(request.stream())
+    content_type = media_type(request.headers.get("content-type", ""))
+    stored = await store_document(
+        runtime,
+        caller.tenant_id,
+        (project, name),
+        request.stream(),
+        content_type,
+        source=source,
+        title=title,
+    )
+    response.headers["Location"] = f"/api/v1/collections/{name}/documents/{stored.id}"
+    return stored
+
+
+async def store_document(
+    runtime: Runtime,
+    tenant_id: UUID,
+    place: tuple[str, str],
+    stream: AsyncIterator[bytes],
+    content_type: str,
+    *,
+    source: str | None,
+    title: str | None,
+) -> Document:
+    """Store a document in a collection. `place`: the names of the project and the collection.
+    Raises `NotFound`, `PayloadTooLarge` and `UnsupportedMediaType`.
+    """
+    project, name = place
+    upload = await documents.receive_document(stream)
     with upload.file:
         source = redact(source).text if source else f"sha256:{upload.content_hash.hex()[:16]}"
-        kind = choose_media_type(
-            media_type(request.headers.get("content-type", "")), source, upload.start
-        )
-        async with runtime.sessions.for_tenant(caller.tenant_id) as session:
+        kind = choose_media_type(content_type, source, upload.start)
+        async with runtime.sessions.for_tenant(tenant_id) as session:
             collection = await documents.require_collection(session, project, name, for_update=True)
             if kind is None:
                 raise UnsupportedMediaType(
@@ -294,9 +322,7 @@ async def add_document(
                 )
             facts = documents.DocumentFacts(source, redact(title).text if title else None, kind)
             document = await documents.store_document(runtime, session, collection, upload, facts)
-            stored = document_response(document)
-    response.headers["Location"] = f"/api/v1/collections/{name}/documents/{stored.id}"
-    return stored
+            return document_response(document)
 
 
 @router.get("/{name}/documents", summary="List documents", responses=problems(404, 422))

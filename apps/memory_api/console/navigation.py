@@ -27,6 +27,7 @@ NAVIGATION = (
     NavigationItem(("traces",), N_("Traces")),
     NavigationItem(("runs",), N_("Runs")),
     NavigationItem(("agent-runs",), N_("Agent runs")),
+    NavigationItem(("collections",), N_("Collections")),
     NavigationItem(("analytics",), N_("Analytics")),
     NavigationItem(("sql",), N_("SQL")),
     NavigationItem(("costs",), N_("Costs")),

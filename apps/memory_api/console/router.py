@@ -14,6 +14,7 @@ from memory_api.auth.rate_limits import RateLimited
 from memory_api.console.agent_runs.router import router as agent_runs_router
 from memory_api.console.analytics.router import router as analytics_router
 from memory_api.console.bullets.router import router as bullets_router
+from memory_api.console.collections.router import router as collections_router
 from memory_api.console.costs.router import router as costs_router
 from memory_api.console.keys.router import router as keys_router
 from memory_api.console.overview.router import router as overview_router
@@ -51,7 +52,7 @@ from memory_api.core.errors import Forbidden, NotFound, Unauthorized
 
 PAGES = (
     *(overview_router, playbooks_router, bullets_router, review_router, timeline_router),
-    *(traces_router, runs_router, agent_runs_router),
+    *(traces_router, runs_router, agent_runs_router, collections_router),
     *(analytics_router, sql_router, costs_router, keys_router),
 )
 """The routers of the pages."""
