@@ -99,8 +99,13 @@ class RequestAttempts(Generic[T]):
         )
 
     def _resource(self) -> str:
-        """What the request is about, such as `playbooks/support`."""
-        return unquote(self._request.path.removeprefix(f"{API}/").lstrip("/"))
+        """What the request is about, such as `playbooks/support`: the names and IDs of its path,
+        without the word after them, which names an action or a list.
+        """
+        parts = self._request.path.removeprefix(f"{API}/").lstrip("/").split("/")
+        start = 1 if parts[0] == "agents" else 0  # agents/runs/ID
+        end = len(parts) - (len(parts) - start) % 2
+        return unquote("/".join(parts[:end] if end > start else parts))
 
     def _unexpected_response(self, response: httpx2.Response) -> APIError:
         """A response that is not in Hansei's format, as a proxy sends it."""

@@ -92,7 +92,7 @@ async def test_export_contains_the_rows_of_one_tenant(
         str(tenant.id)
     }
     assert trace_id in {row["row"]["id"] for row in rows if row["table"] == "traces"}
-    assert tenant.keys["admin"].rsplit("_", 1)[1] not in file.read_text(encoding="utf-8")
+    assert tenant.keys["admin"].split("_", 2)[2] not in file.read_text(encoding="utf-8")
 
 
 async def test_maintenance_task_runs_for_one_tenant(tenant: TestTenant) -> None:

@@ -144,7 +144,7 @@ async def test_question_that_is_not_open(agent: Agent, doors: Any, make_tenant: 
             "agents.runs.interventions.answer", run["id"], question, "proceed"
         )
         assert found == status
-        assert sentence in text
+        assert sentence.rstrip(".") in text
         found, text = await by.console(f"/{run['id']}/answer/{question}", action="proceed")
         assert found == status
         assert sentence in text
