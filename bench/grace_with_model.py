@@ -49,7 +49,7 @@ def main(
     recordings: Annotated[Path, typer.Option(help="Folder of the recorded answers.")] = RECORDINGS,
 ) -> None:
     configure_logging("console", "critical")
-    arms = [each for each in ARMS if each in (arm or ARMS)]
+    arms = [each for each in ARMS if each in (arm or (ARMS if ask else recorded_arms(recordings)))]
     if set(arm or ()) - {*ARMS}:
         raise typer.BadParameter(f"There are: {', '.join(ARMS)}.", param_hint="--arm")
     results: dict[str, list[Answered]] = {}
@@ -63,7 +63,12 @@ def main(
                 raise SystemExit(f"{name}: {error} Stored answers are used again.") from None
             typer.echo(f"{name}: {bench.model.new_count} new answers of the model", err=True)
     report = to_report({name: results[name] for name in arms})
-    report.finish(write=recordings == RECORDINGS and arms == list(ARMS))
+    report.finish(write=recordings == RECORDINGS and arms == recorded_arms(recordings))
+
+
+def recorded_arms(recordings: Path = RECORDINGS) -> list[str]:
+    """The arms that have recorded answers."""
+    return [arm for arm in ARMS if (recordings / f"{arm}.jsonl").exists()]
 
 
 def open_model(arm: str, model_per_arm: bool) -> LLM:

@@ -12,7 +12,7 @@ import pytest
 
 from bench.grace_arms import ArmBench, answer_as_person
 from bench.grace_questions import DESCRIPTIONS, load_documents, load_questions, matches
-from bench.grace_with_model import ARMS, RECORDINGS, to_report
+from bench.grace_with_model import RECORDINGS, recorded_arms, to_report
 from bench.recorded_model import NotRecorded
 from bench.report import RESULTS
 from bench.server import MeasuredServer
@@ -169,8 +169,10 @@ def test_arm_that_is_run_again_asks_for_nothing_and_has_the_same_report(
     assert len(reader.prompts) == paid + 1
 
 
-@pytest.mark.skipif(not (RECORDINGS / "again.jsonl").exists(), reason="no answers are recorded")
 def test_results_follow_from_the_recorded_answers(database: Database) -> None:
     server = cast("MeasuredServer", database)
-    results = {arm: asyncio.run(ArmBench(arm, RECORDINGS).run(server, None))[arm] for arm in ARMS}
+    results = {
+        arm: asyncio.run(ArmBench(arm, RECORDINGS).run(server, None))[arm]
+        for arm in recorded_arms()
+    }
     assert to_report(results).text() == (RESULTS / "grace_with_model.md").read_text("utf8")
