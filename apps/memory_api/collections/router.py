@@ -282,7 +282,7 @@ async def add_document(
     """
     project = caller.resolve_project(project_id)
     content_type = media_type(request.headers.get("content-type", ""))
-    stored = await store_document(
+    stored = await upload_document(
         runtime,
         caller.tenant_id,
         (project, name),
@@ -295,7 +295,7 @@ async def add_document(
     return stored
 
 
-async def store_document(
+async def upload_document(
     runtime: Runtime,
     tenant_id: UUID,
     place: tuple[str, str],
@@ -305,7 +305,8 @@ async def store_document(
     source: str | None,
     title: str | None,
 ) -> Document:
-    """Store a document in a collection. `place`: the names of the project and the collection.
+    """Read a document from `stream` and store it in a collection. `place`: the names of the
+    project and the collection.
     Raises `NotFound`, `PayloadTooLarge` and `UnsupportedMediaType`.
     """
     project, name = place

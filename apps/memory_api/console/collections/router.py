@@ -15,7 +15,7 @@ from memory_api.collections.router import (
     get_collection,
     list_collections,
     list_documents,
-    store_document,
+    upload_document,
 )
 from memory_api.collections.schemas import CreateCollectionRequest
 from memory_api.console.forms import SentForm, validate_body
@@ -101,7 +101,7 @@ async def add_document(
     try:
         if not text or not title:
             raise InvalidRequest("Write a title and a text.", field="title" if text else "text")
-        await store_document(
+        await upload_document(
             runtime,
             caller.tenant_id,
             place,
