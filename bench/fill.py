@@ -13,6 +13,7 @@ from pgvector import HalfVector
 
 from memory_api.core.ids import TENANT_NAMESPACE, new_id
 from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.embeddings.tenant_models import TenantEmbedder
 from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
 from memory_api.memories.index.scopes import KIND_IDS
 from memory_api.memories.schemas import LAYER_BY_KIND, MemoryKind
@@ -43,7 +44,8 @@ async def prepared(
     texts: Sequence[str], kind: MemoryKind = MemoryKind.BULLET
 ) -> list[PreparedMemory]:
     return await prepare_memories(
-        StaticEmbedder(), [MemoryDraft(kind, PROJECT, text, is_guarded=True) for text in texts]
+        TenantEmbedder(StaticEmbedder()),
+        [MemoryDraft(kind, PROJECT, text, is_guarded=True) for text in texts],
     )
 
 

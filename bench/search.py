@@ -34,6 +34,7 @@ from memory_api.bootstrap import open_runtime
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.settings import Settings
 from memory_api.embeddings.providers.static import StaticEmbedder
+from memory_api.embeddings.tenant_models import TenantEmbedder
 from memory_api.maintenance.vector_indexes import sync_vector_indexes
 from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
@@ -142,7 +143,7 @@ async def inserts(lab: SearchLab) -> None:
     address = (PROJECT, "playbook", "main")
     texts = documents(4_000, 9)
     drafts = [MemoryDraft(MemoryKind.BULLET, PROJECT, text, address) for text in texts]
-    items = await prepare_memories(StaticEmbedder(), drafts)
+    items = await prepare_memories(TenantEmbedder(StaticEmbedder()), drafts)
     batches = [slice(start, start + 200) for start in range(0, len(texts), 200)]
     settings = Settings(_env_file=None)  # type: ignore[call-arg]
     async with open_runtime(settings, lab.server.url("hansei_app")) as runtime:

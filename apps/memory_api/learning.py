@@ -38,12 +38,9 @@ from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.reflection.batches.delay import batch_delay, is_short
-from memory_api.reflection.credit.outcome_contrast import CreditResult
 from memory_api.reflection.credit.verdicts import (
-    LearningResult,
     PreparedVerdicts,
     prepare_credit,
-    quarantine_suspects,
     save_verdicts,
 )
 from memory_api.reflection.pipeline import LearningStep
@@ -62,7 +59,7 @@ from memory_api.runs.chain import (
     REFLECT_MODE,
 )
 from memory_api.runs.execution import Step
-from memory_api.runs.lifecycle import NextStep
+from memory_api.runs.lifecycle import NextStep, StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.duplicates import mark_if_duplicate
@@ -119,9 +116,7 @@ class EvaluatedTrace:
     """None unless the run succeeded without a failed call."""
 
 
-class EvaluateStep(
-    Step[LoadedTrace | DuplicateTrace, EvaluatedTrace | DuplicateTrace, LearningResult]
-):
+class EvaluateStep(Step[LoadedTrace | DuplicateTrace, EvaluatedTrace | DuplicateTrace, StepResult]):
     """Evaluates a trace and decides whether to reflect on it. If not, the bullets that it used get
     their verdicts here.
     """
@@ -196,19 +191,18 @@ class EvaluateStep(
         session: AsyncSession,
         run: RunRow,
         output: EvaluatedTrace | DuplicateTrace,
-    ) -> LearningResult:
+    ) -> StepResult:
         if isinstance(output, DuplicateTrace):
             data: dict[str, Any] = {"reflect": False, "reason": "Duplicate of an earlier trace."}
             data[DUPLICATE_OF] = str(output.duplicate_of)
-            return LearningResult(data=data, engine="rules")
+            return StepResult(data=data, engine="rules")
         evaluation, decision = output.evaluation, output.decision
         conflict = find_conflict(evaluation, _reported_outcome(output.trace))
         await store_evaluation(session, output.trace.id, run.id, evaluation, conflict)
         if output.call_sequence is not None:
             await record_call_sequence(session, output.trace.id, output.call_sequence)
-        recorded = CreditResult()
         if output.credit is not None:
-            recorded = await save_verdicts(session, output.trace, output.credit)
+            await save_verdicts(session, output.trace, output.credit)
         data = {
             "verdict": evaluation.verdict,
             "proven": evaluation.proven,
@@ -236,20 +230,18 @@ class EvaluateStep(
                 )
             next_step = NextStep(REFLECT, reflect_input, delay=delay)
             data[NEXT_RUN_ID] = str(next_step.run_id)
-        return LearningResult(
+        return StepResult(
             data=data,
             engine="llm" if evaluation.prompt_hash else "rules",
             degraded_by=evaluation.failure,
             prompt_hash=evaluation.prompt_hash,
             usage=evaluation.usage,
             next_step=next_step,
-            suspected_playbooks=recorded.suspected_playbooks,
         )
 
-    async def after_commit(self, runtime: Runtime, run: RunRow, result: LearningResult) -> None:
+    async def after_commit(self, runtime: Runtime, run: RunRow, result: StepResult) -> None:
         if result.next_step is None:
             EVENT_CACHE.drop(run.tenant_id, run.trace_id)
-        await quarantine_suspects(runtime, run.tenant_id, run.id, result.suspected_playbooks)
 
 
 def _reported_outcome(trace: TraceRow) -> OutcomeType | None:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import numpy as np
 
+from memory_api.embeddings.tenant_models import TenantEmbedder
 from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
 from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.schemas import MemoryKind
@@ -49,7 +50,7 @@ def drafts(count: int, seed: int = 0, scopes: int = 1) -> list[MemoryDraft]:
 async def write(
     runtime: Runtime, tenant_id: UUID, items: Sequence[MemoryDraft]
 ) -> list[PreparedMemory]:
-    prepared = await prepare_memories(runtime.default_embedder, items)
+    prepared = await prepare_memories(TenantEmbedder(runtime.default_embedder), items)
     async with runtime.sessions.for_tenant(tenant_id) as session:
         await insert_memories(session, prepared)
     return prepared

@@ -51,6 +51,16 @@ class Embedder(Protocol):
         ...
 
 
+class MemoryEmbedder(Embedder, Protocol):
+    """An embedder of memories that are stored. While a tenant moves to another model, they get
+    vectors of both.
+    """
+
+    async def embed_with_secondary_models(self, texts: Sequence[str]) -> dict[str, Vectors]:
+        """Return label → vectors of the other models that memories are stored with."""
+        ...
+
+
 def unit_rows(rows: Vectors) -> Vectors:
     """Scale each row of an array of shape (n, d) to length 1. Zero rows stay zero."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)

@@ -12,6 +12,7 @@ from memory_api.core.errors import (
 )
 from memory_api.playbooks.deltas import DeltaError
 from memory_api.playbooks.models import CorruptPlaybook
+from memory_api.playbooks.tables import PlaybookRow
 
 
 class PlaybookNotFound(NotFound):
@@ -57,3 +58,11 @@ def invalid_delta(error: DeltaError) -> InvalidRequest:
 
 def invalid_document(error: CorruptPlaybook) -> InvalidRequest:
     return InvalidRequest(str(error), field=error.location)
+
+
+def bullet_not_found(playbook: PlaybookRow, key: str) -> BulletNotFound:
+    """The error for a missing bullet. It names the survivor if the bullet was merged."""
+    survivor = playbook.aliases.get(key)
+    if survivor is None:
+        return BulletNotFound()
+    return BulletNotFound(f"Bullet {key} was merged into {survivor}.", merged_into=survivor)

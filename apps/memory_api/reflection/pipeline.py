@@ -1,6 +1,6 @@
 """The one pipeline for learning from a trace, whatever its form.
 
-    load → analyze → generate → judge → prepare │ save verdicts and lessons, next step │ quarantine
+    load → analyze → generate → judge → prepare │ save verdicts and lessons, next step
 
 A `TraceLearner` decides what is loaded, how lessons are generated and what the client is answered.
 `LearningStep` does everything else. No transaction is open while lessons are generated.
@@ -27,12 +27,10 @@ from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.verdicts.record import NewVerdict
 from memory_api.reflection.context import analyze
 from memory_api.reflection.credit.verdicts import (
-    LearningResult,
     PreparedVerdicts,
     limit_model_verdicts,
     outcome_verdicts,
     prepare_verdicts,
-    quarantine_suspects,
     save_verdicts,
 )
 from memory_api.reflection.episode import find_episode
@@ -47,7 +45,7 @@ from memory_api.reflection.lesson_storage import (
 from memory_api.reflection.outside_text import guard_lessons, outside_texts_of
 from memory_api.reflection.step import Lessons, SavedLessons, TraceInput, TraceLearner
 from memory_api.runs.execution import Step
-from memory_api.runs.lifecycle import NextStep, QueuedRun
+from memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime, open_model_session
 from memory_api.trace_analysis.facts import Fact
@@ -69,7 +67,7 @@ class PreparedLessons:
     """Minimum time between two curations of the playbook."""
 
 
-class LearningStep(Step[TraceInput, PreparedLessons, LearningResult]):
+class LearningStep(Step[TraceInput, PreparedLessons, StepResult]):
     """Learns from a trace in the way of a `TraceLearner`.
 
     With `fall_back_to_rules`, the rules stand in for a model that fails, and a second run is queued
@@ -131,7 +129,7 @@ class LearningStep(Step[TraceInput, PreparedLessons, LearningResult]):
         session: AsyncSession,
         run: RunRow,
         output: PreparedLessons,
-    ) -> LearningResult:
+    ) -> StepResult:
         recorded = await save_verdicts(session, output.input.trace, output.recordable)
         is_first = self.learner.verdict_trace_id(output.input) == output.input.trace.id
         saved = await _save_memories(session, output, count_observations=is_first)
@@ -141,9 +139,9 @@ class LearningStep(Step[TraceInput, PreparedLessons, LearningResult]):
         if next_step is None and self.learner.records_verdicts(output.input):
             new_lessons = _lessons_for_playbook(output, saved)
             next_run_id, queued_run = await _add_to_inbox(session, run, output, new_lessons)
-        saved = SavedLessons(saved.lessons, output.verdicts, recorded.verdicts, next_run_id)
+        saved = SavedLessons(saved.lessons, output.verdicts, recorded, next_run_id)
         response = self.learner.response(output.input, output.lessons, saved)
-        return LearningResult(
+        return StepResult(
             data=response.model_dump(mode="json"),
             engine=output.lessons.engine,
             degraded_by=output.lessons.failure,
@@ -151,13 +149,11 @@ class LearningStep(Step[TraceInput, PreparedLessons, LearningResult]):
             usage=output.lessons.usage,
             next_step=next_step,
             queued_run=queued_run,
-            suspected_playbooks=recorded.suspected_playbooks,
         )
 
-    async def after_commit(self, runtime: Runtime, run: RunRow, result: LearningResult) -> None:
+    async def after_commit(self, runtime: Runtime, run: RunRow, result: StepResult) -> None:
         EVENT_CACHE.drop(run.tenant_id, run.trace_id)  # the later steps of the chain read none
         report_stored(run, result.engine or "rules", result.data)
-        await quarantine_suspects(runtime, run.tenant_id, run.id, result.suspected_playbooks)
 
     async def _generate(
         self, input: TraceInput, facts: Sequence[Fact], model: ModelSession | None

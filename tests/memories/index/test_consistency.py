@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import func, select
 
 from memory_api.core.errors import NotFound
+from memory_api.embeddings.tenant_models import TenantEmbedder
 from memory_api.memories.editing import create_memory, delete_memory, update_memory
 from memory_api.memories.index.drafts import prepare_memories
 from memory_api.memories.index.writer import insert_memories, unindex_memories
@@ -157,7 +158,7 @@ async def test_concurrent_writers_share_new_labels(runtime, tenant) -> None:
 
 
 async def test_failed_write_indexes_nothing(runtime, tenant) -> None:
-    items = await prepare_memories(runtime.default_embedder, drafts(3, seed=1))
+    items = await prepare_memories(TenantEmbedder(runtime.default_embedder), drafts(3, seed=1))
 
     async def write_and_break() -> None:
         async with runtime.sessions.for_tenant(tenant.id) as session:
@@ -170,7 +171,7 @@ async def test_failed_write_indexes_nothing(runtime, tenant) -> None:
 
 
 async def test_labels_of_rolled_back_savepoint_are_created_again(runtime, tenant) -> None:
-    items = await prepare_memories(runtime.default_embedder, drafts(4, seed=1))
+    items = await prepare_memories(TenantEmbedder(runtime.default_embedder), drafts(4, seed=1))
     async with runtime.sessions.for_tenant(tenant.id) as session:
         nested = await session.begin_nested()
         await insert_memories(session, items[:2])
@@ -205,4 +206,4 @@ async def test_batch_insert_writes_first_revisions(runtime, tenant) -> None:
 async def test_empty_insert_does_nothing(runtime, tenant) -> None:
     async with runtime.sessions.for_tenant(tenant.id) as session:
         assert await insert_memories(session, []) == []
-    assert await prepare_memories(runtime.default_embedder, []) == []
+    assert await prepare_memories(TenantEmbedder(runtime.default_embedder), []) == []

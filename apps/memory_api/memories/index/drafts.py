@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from memory_api.core.ids import new_id
 from memory_api.core.isolated_work import MAX_INLINE_SIZE
-from memory_api.embeddings.port import Embedder
-from memory_api.embeddings.tenant_models import TenantEmbedder
+from memory_api.embeddings.port import MemoryEmbedder
 from memory_api.memories.index.scopes import ScopeAddress, kind_scope
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.text.terms import document_weights
@@ -107,7 +106,7 @@ class PreparedMemory:
 
 
 async def prepare_memories(
-    embedder: Embedder, drafts: Sequence[MemoryDraft]
+    embedder: MemoryEmbedder, drafts: Sequence[MemoryDraft]
 ) -> list[PreparedMemory]:
     """Tokenizes and embeds all drafts with one call of each embedder. No transaction may
     be open.
@@ -116,8 +115,7 @@ async def prepare_memories(
         return []
     texts = [draft.searchable_text for draft in drafts]
     vectors_by_model = {embedder.model: await embedder.embed_documents(texts)}
-    if isinstance(embedder, TenantEmbedder):
-        vectors_by_model |= await embedder.embed_with_secondary_models(texts)
+    vectors_by_model |= await embedder.embed_with_secondary_models(texts)
     # In a thread if it takes long: 20,000 bullets need five seconds, in which others are served.
     is_large = sum(map(len, texts)) > MAX_INLINE_SIZE
     indexed = await asyncio.to_thread(_index_texts, drafts) if is_large else _index_texts(drafts)

@@ -20,9 +20,10 @@ from memory_api.playbooks.editing.plan import (
     ChangePlan,
     ChangePlanner,
     ChangeResult,
+    DeltaSources,
 )
 from memory_api.playbooks.editing.transaction import change_playbook
-from memory_api.playbooks.errors import BulletNotFound, PlaybookNotFound, invalid_delta
+from memory_api.playbooks.errors import PlaybookNotFound, bullet_not_found, invalid_delta
 from memory_api.playbooks.models import Bullet, DeltaContextItem, DeltaResult
 from memory_api.playbooks.queries import find_bullets, get_playbook, list_bullets_as_of
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
@@ -36,9 +37,6 @@ from memory_api.playbooks.state import PlaybookState
 from memory_api.playbooks.tables import PlaybookRow
 from memory_api.runtime import Runtime
 from memory_api.tenants.audit_log import record_audit_event
-
-DeltaSources = Mapping[int, Sequence[UUID]]
-"""Index of a delta → the memories (insights, strategies) it was derived from."""
 
 
 async def load_affected_state(
@@ -248,14 +246,6 @@ async def _load_bullet(
     if key not in state.bullets:
         raise bullet_not_found(playbook, key)
     return state, state.bullets[key]
-
-
-def bullet_not_found(playbook: PlaybookRow, key: str) -> BulletNotFound:
-    """The error for a missing bullet. It names the survivor if the bullet was merged."""
-    survivor = playbook.aliases.get(key)
-    if survivor is None:
-        return BulletNotFound()
-    return BulletNotFound(f"Bullet {key} was merged into {survivor}.", merged_into=survivor)
 
 
 async def delete_playbook(

@@ -22,6 +22,9 @@ from memory_api.playbooks.sections import SectionDefinition
 from memory_api.playbooks.state import PlaybookState
 from memory_api.playbooks.tables import PlaybookRow
 
+DeltaSources = Mapping[int, Sequence[UUID]]
+"""Index of a delta → the memories (insights, strategies) it was derived from."""
+
 
 @dataclass(frozen=True)
 class BulletChange:

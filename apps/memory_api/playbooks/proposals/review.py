@@ -13,12 +13,16 @@ from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import Conflict, NotFound
 from memory_api.core.ids import new_id
 from memory_api.playbooks.editing.edits import (
-    DeltaSources,
     apply_deltas_to_playbook,
     plan_deltas,
     require_playbook,
 )
-from memory_api.playbooks.editing.plan import ChangeConditions, ChangePlan, ChangeResult
+from memory_api.playbooks.editing.plan import (
+    ChangeConditions,
+    ChangePlan,
+    ChangeResult,
+    DeltaSources,
+)
 from memory_api.playbooks.editing.transaction import change_playbook
 from memory_api.playbooks.models import DeltaContextItem, DeltaResult
 from memory_api.playbooks.queries import get_playbook, get_proposal

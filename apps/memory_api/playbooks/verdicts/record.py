@@ -27,8 +27,7 @@ from memory_api.memories.index.writer import insert_memories, unindex_memories
 from memory_api.memories.queries import NewLink, add_links, get_memory
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
-from memory_api.playbooks.editing.edits import bullet_not_found
-from memory_api.playbooks.errors import PlaybookNotFound
+from memory_api.playbooks.errors import PlaybookNotFound, bullet_not_found
 from memory_api.playbooks.models import VerdictTag
 from memory_api.playbooks.queries import (
     find_bullets,

@@ -33,7 +33,6 @@ from memory_api.playbooks.models import VerdictTag
 from memory_api.playbooks.queries import find_bullets, get_playbook, list_verdicts_of_trace
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.tables import PlaybookRow
-from memory_api.playbooks.verdicts.quarantine import may_need_quarantine
 from memory_api.playbooks.verdicts.record import (
     NewVerdict,
     RecordedVerdict,
@@ -96,21 +95,13 @@ def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
-@dataclass(frozen=True)
-class CreditResult:
-    """Verdicts recorded for a trace, and the playbooks with a bullet that may need quarantine."""
-
-    verdicts: Sequence[RecordedVerdict] = ()
-    suspected_playbooks: Sequence[PlaybookRef] = ()
-
-
 async def record_and_compare(
     session: AsyncSession,
     playbook: PlaybookRef | None,
     trace: TraceRow,
     verdicts: Sequence[NewVerdict],
     reasons: Mapping[str, PreparedMemory],
-) -> CreditResult:
+) -> list[RecordedVerdict]:
     """Record the verdicts of a trace. Then update which outcome verdicts count, for every bullet
     that an attempt at the same task used. Call it for a trace without bullets or playbook as well.
 
@@ -137,9 +128,7 @@ async def record_and_compare(
         recorded = await record_verdicts_in_session(session, playbook, verdicts, reasons)
     if trace.task_key is not None and bullets:
         await _update_confirmed_outcomes(session, trace, bullets)
-    scopes = sorted({row.scope_id for row in bullets.values() if may_need_quarantine(row)})
-    suspected = [PlaybookRef(trace.project_id, names[scope]) for scope in scopes]
-    return CreditResult(recorded, suspected)
+    return recorded
 
 
 async def _share_own_playbook(session: AsyncSession, ref: PlaybookRef) -> PlaybookRow | None:

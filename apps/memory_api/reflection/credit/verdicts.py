@@ -1,5 +1,5 @@
 """Verdicts on the bullets that a trace used: that of its outcome, and those of a model, limited to
-what the run can show. Records them, and quarantines bullets that turn out to be harmful.
+what the run can show. The next upkeep quarantines bullets that turn out to be harmful.
 
 A program cannot tell what a bullet advises: "Use the ID from `get_order`" recommends no call. So
 without a model, only the outcome is a verdict. It is evidence, until other attempts at the task
@@ -9,7 +9,6 @@ confirm it (`outcome_contrast`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -17,17 +16,11 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.memories.index.drafts import PreparedMemory
-from memory_api.playbooks.errors import PlaybookNotFound
 from memory_api.playbooks.models import VerdictTag
-from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from memory_api.playbooks.verdicts.quarantine import (
-    QUARANTINE_ACTOR,
-    quarantine_harmful_bullets,
-)
-from memory_api.playbooks.verdicts.record import NewVerdict, prepare_reasons
+from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict, prepare_reasons
 from memory_api.reflection.bullet_usage import UsedBullet, load_bullet_usage
-from memory_api.reflection.credit.outcome_contrast import CreditResult, record_and_compare
-from memory_api.runs.lifecycle import StepResult
+from memory_api.reflection.credit.outcome_contrast import record_and_compare
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.schemas import Event, OutcomeType
@@ -146,7 +139,7 @@ async def prepare_verdicts(
 
 async def save_verdicts(
     session: AsyncSession, trace: TraceRow, prepared: PreparedVerdicts
-) -> CreditResult:
+) -> list[RecordedVerdict]:
     """Record the verdicts, and count the outcomes that the comparison of attempts now confirms.
 
     Call it first in the transaction: it locks playbooks and bullets, and a transaction that waits
@@ -170,23 +163,3 @@ async def prepare_credit(
     outcome = OutcomeType(trace.outcome) if trace.outcome else None
     verdicts = outcome_verdicts(usage.bullets, outcome, trace_id=trace.id, run_id=run.id)
     return PreparedVerdicts(usage.playbook, verdicts)  # an outcome has no reason to embed
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearningResult(StepResult):
-    """The result of a step that records verdicts."""
-
-    suspected_playbooks: Sequence[PlaybookRef] = field(default=())
-
-
-async def quarantine_suspects(
-    runtime: Runtime, tenant_id: UUID, run_id: UUID, playbooks: Sequence[PlaybookRef]
-) -> None:
-    """Take harmful bullets of these playbooks out of service, after their verdicts are committed.
-    Upkeep does it too, so nothing is lost if this process dies before.
-    """
-    for playbook in playbooks:
-        with suppress(PlaybookNotFound):  # deleted meanwhile
-            await quarantine_harmful_bullets(
-                runtime, tenant_id, playbook, ChangeAuthor(QUARANTINE_ACTOR, run_id=run_id)
-            )
