@@ -49,13 +49,15 @@ from history group by tenant_id;
 insert into playbooks (tenant_id, scope_id, project_id, name, sections, key_counters, aliases, created_at)
 select tenant_id, 4, 'default', 'billing', '[]', '{}', '{}', starts_at from wanted;
 
-insert into memories (tenant_id, id, seq, project_id, layer, kind, scope_id, key, section, content, searchable_text, source, tokenizer, fingerprint,
+-- The terms of each bullet: two rare ones that it shares with at most a few others, and common ones.
+insert into memories (tenant_id, id, seq, project_id, layer, kind, scope_id, key, section, content, searchable_text, terms, source, tokenizer, fingerprint,
                       playbook_version, revision, status, change_reason, change_actor, change_run_id, created_at, updated_at)
 overriding system value
-select l.tenant_id, pg_temp.id(l.tenant_id, 'bullet', l.bullet), l.bullet + 1, 'default', 'sm', 'bullet', 1, l.key, l.section, l.content, l.content,
+select l.tenant_id, pg_temp.id(l.tenant_id, 'bullet', l.bullet), l.seq, 'default', 'sm', 'bullet', 1, l.key, l.section, l.content, l.content,
+       array[1000 + l.seq / 2 % 5000, 7000 + l.seq / 2 % 4999, 1 + l.seq % 97, 200 + l.seq % 89, 300 + l.seq % 7],
        'curator', 't', decode(md5(l.content), 'hex'), l.version, l.revision, l.status, 'Learned.', 'curator',
        pg_temp.id(l.tenant_id, 'curate', l.version), f.at, l.at
-from history l
+from (select h.*, h.bullet + 1 seq from history h) l
 join history f on f.tenant_id = l.tenant_id and f.bullet = l.bullet and f.revision = 1
 where l.rest = 1;
 
@@ -171,14 +173,8 @@ from (
 ) u
 join memories m on m.tenant_id = u.tenant_id and m.scope_id = u.scope_id and m.key = u.key;
 
--- Words of each bullet: two rare ones that it shares with at most a few others, and common ones.
-insert into postings (tenant_id, scope_id, term_id, seq, weight)
-select distinct m.tenant_id, 1, t.term, m.seq, 1
-from memories m
-cross join lateral (values (1000 + m.seq / 2 % 5000), (7000 + m.seq / 2 % 4999), (1 + m.seq % 97), (200 + m.seq % 89), (300 + m.seq % 7)) t(term)
-where m.tenant_id in (select tenant_id from wanted) and m.scope_id = 1 and m.status = 'active';
 insert into memory_vectors (tenant_id, scope_id, model_label_id, seq, kind_id, confidence, importance, created_at, tag_label_ids, embedding)
-select m.tenant_id, 1, 1, m.seq, 1, 0.5, 0.5, m.created_at, '{}',
+select m.tenant_id, 1, 1, m.seq, 4, 0.5, 0.5, m.created_at, '{}',
        (select array_agg(case when i = (m.seq / 2 * 7) % 64 then 1 else 0.01 * (m.seq % 2) end) from generate_series(0, 63) i)::vector::halfvec
 from memories m
 where m.tenant_id in (select tenant_id from wanted) and m.scope_id = 1 and m.status = 'active';

@@ -56,21 +56,19 @@ grant execute on function analytics.end_login_sessions to hansei_worker;
 do $$
 declare
     read_tables constant text[] := array['bullet_spans', 'bullet_verdicts', 'curated_lessons', 'llm_calls', 'memory_links', 'memory_revisions',
-        'memories', 'memory_usage', 'memory_vectors', 'playbook_versions', 'playbooks', 'postings', 'retrievals', 'runs', 'traces'];
+        'memories', 'memory_usage', 'memory_vectors', 'playbook_versions', 'playbooks', 'retrievals', 'runs', 'traces'];
     table_name text;
 begin
     foreach table_name in array read_tables loop
-        execute format('create policy %I on %I for select to hansei_analyst using (tenant_id = (select analytics.login_tenant()))',
+        execute format('create policy %I on %I for select to hansei_analyst using (tenant_id = analytics.login_tenant())',
                        table_name || '_analyst', table_name);
     end loop;
 end $$;
 -- Of memories, a login sees bullets and the lessons and reflections that they come from, but neither documents nor episodes.
 create policy memories_analyst_kinds on memories as restrictive for select to hansei_analyst
 using (kind in ('bullet', 'reflection', 'strategy', 'insight'));
-create policy memory_vectors_analyst_scopes on memory_vectors as restrictive for select to hansei_analyst
-using (scope_id in (select p.scope_id from playbooks p));
-create policy postings_analyst_scopes on postings as restrictive for select to hansei_analyst
-using (scope_id in (select p.scope_id from playbooks p));
+-- Of vectors, those of bullets. 4 is their number in memories/index/scopes.py.
+create policy memory_vectors_analyst_kinds on memory_vectors as restrictive for select to hansei_analyst using (kind_id = 4);
 
 -- The columns that the views and functions read, and no other: the rest holds texts of traces, ground truth and evidence.
 grant select (tenant_id, bullet_id, until_version, from_version, section, title, when_to_use, content, tags, status, pinned) on bullet_spans to
@@ -80,17 +78,16 @@ grant select (tenant_id, scope_id, created_at) on curated_lessons to hansei_anal
 grant select (tenant_id, id, run_id, project_id, provider, model, purpose, prompt_hash, status, error, finish_reason, input_tokens,
     output_tokens, cached_tokens, cache_write_tokens, cost_usd, latency_ms, request_id, created_at) on llm_calls to hansei_analyst;
 grant select (tenant_id, id, seq, project_id, kind, scope_id, key, section, title, when_to_use, content, tags, helpful, harmful, neutral,
-    observation_count, confidence_score, usefulness, status, pinned, error_category, outcome, trace_id, revision, playbook_version, created_at,
+    observation_count, confidence_score, usefulness, status, terms, pinned, error_category, outcome, trace_id, revision, playbook_version, created_at,
     updated_at) on memories to hansei_analyst;
 grant select (tenant_id, source_id, relation, target_kind, target_id, created_at) on memory_links to hansei_analyst;
 grant select (tenant_id, memory_id, revision, playbook_version, scope_id, key, section, title, when_to_use, content, tags, status, pinned,
     change_reason, change_actor, change_run_id, change_type, created_at) on memory_revisions to hansei_analyst;
 grant select (tenant_id, memory_id, use_count, last_used_at) on memory_usage to hansei_analyst;
-grant select (tenant_id, scope_id, model_label_id, seq, embedding) on memory_vectors to hansei_analyst;
+grant select (tenant_id, scope_id, model_label_id, seq, kind_id, embedding) on memory_vectors to hansei_analyst;
 grant select (tenant_id, scope_id, version, change_type, added_count, updated_count, removed_count, active_count, reason, actor, run_id, created_at)
     on playbook_versions to hansei_analyst;
 grant select (tenant_id, scope_id, project_id, name, aliases, created_at, deleted_at) on playbooks to hansei_analyst;
-grant select (tenant_id, scope_id, term_id, seq) on postings to hansei_analyst;
 grant select (tenant_id, id, scope_id, kind, query, bullet_keys, scores, holdout_candidate, held_out, advice_held_out, created_at) on retrievals to hansei_analyst;
 grant select (tenant_id, id, project_id, kind, trace_id, playbook) on runs to hansei_analyst;
 grant select (tenant_id, id, project_id, task_key, playbook, outcome, conflict, effective_outcome, used_bullet_keys, retrieval_id, created_at) on traces to hansei_analyst;

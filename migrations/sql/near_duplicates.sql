@@ -9,10 +9,11 @@ cross join lateral (
     from (
         select n.seq, o.seq other_seq
         from (
-            select t.term_id, array_agg(t.seq order by t.seq) seqs
-            from postings t
-            where t.tenant_id = p.tenant_id and t.scope_id = p.scope_id
-            group by t.term_id
+            select term_id, array_agg(t.seq) seqs
+            from memories t
+            cross join lateral unnest(t.terms) term_id
+            where t.tenant_id = p.tenant_id and t.scope_id = p.scope_id and t.key is not null and t.status = 'active'
+            group by term_id
             having count(*) between 2 and 12
         ) rare
         cross join lateral unnest(rare.seqs) n(seq)

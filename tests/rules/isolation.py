@@ -14,7 +14,7 @@ import asyncpg
 TENANT = "nullif(current_setting('hansei.tenant_id', true), '')::uuid"
 SERVICE = ("hansei_app", "hansei_worker")
 ANALYST = "hansei_analyst"
-ANALYST_RULE = "tenant_id = (select analytics.login_tenant())"
+ANALYST_RULE = "tenant_id = analytics.login_tenant()"
 """The rule for read-only logins of BI tools (`migrations/sql/analysts.sql`)."""
 NOT_OF_A_TENANT = {
     "tenants",

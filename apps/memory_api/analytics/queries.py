@@ -183,7 +183,8 @@ async def upsert_saved_statement(
     )
     await session.execute(
         added.on_conflict_do_update(
-            index_elements=["tenant_id", "name"], set_=values | {"updated_at": func.now()}
+            index_elements=["tenant_id", "name"],
+            set_=values | {"updated_at": added.excluded.updated_at},
         )
     )
 

@@ -103,11 +103,11 @@ async def upsert_decisions(session: AsyncSession, rows: Sequence[Mapping[str, An
 
 
 _NEW_DECISION = upsert(CuratedLessonRow)
-_REPLACED = ("decision", "bullet_id", "memory_id", "run_id", "reason")
+_REPLACED = ("decision", "bullet_id", "memory_id", "run_id", "reason", "updated_at")
 # Built once: `excluded` is a copy of the table, which only the cyclic garbage collector frees.
 _UPSERT_DECISION = _NEW_DECISION.on_conflict_do_update(
     index_elements=["tenant_id", "scope_id", "fingerprint"],
-    set_={name: _NEW_DECISION.excluded[name] for name in _REPLACED} | {"updated_at": func.now()},
+    set_={name: _NEW_DECISION.excluded[name] for name in _REPLACED},
 )
 
 

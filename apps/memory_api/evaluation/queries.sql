@@ -16,7 +16,7 @@ removed as (
 insert into trace_evaluations (tenant_id, trace_id, evaluator, criterion, score, reasons, is_declared, run_id)
 select cast(:tenant as uuid), cast(:trace as uuid), n.evaluator, n.criterion, n.score, n.reasons, n.is_declared, cast(:run as uuid) from new n
 on conflict (tenant_id, trace_id, evaluator, criterion) do update
-set score = excluded.score, reasons = excluded.reasons, is_declared = excluded.is_declared, run_id = excluded.run_id, created_at = now()
+set score = excluded.score, reasons = excluded.reasons, is_declared = excluded.is_declared, run_id = excluded.run_id, created_at = excluded.created_at
 
 -- name: count_successes
 -- The number of other successes of a playbook with the same call sequence, at most `limit`.

@@ -1,21 +1,24 @@
 -- name: list_lost_runs
 -- Runs that are queued or whose lease has expired, and that have no ticket: a crash between two stores lost it, or it was deleted.
-select r.id, r.kind
-from runs r
-where r.tenant_id = :tenant and r.id <> :except_run_id
-  and r.state in ('queued', 'running') and r.updated_at < now() - interval '2 minutes'
-  and (r.state = 'queued' or r.lease_until < now() - interval '2 minutes')
-  and not exists (
-      select from tickets t where t.run_id = r.id and t.lane = r.tenant_id)
+-- MATERIALIZED: the queue and the runs may be on different servers (docs/scale.md).
+with overdue as materialized (
+    select r.id, r.kind
+    from runs r
+    where r.tenant_id = :tenant and r.id <> :except_run_id
+      and r.state in ('queued', 'running') and r.updated_at < now() - interval '2 minutes'
+      and (r.state = 'queued' or r.lease_until < now() - interval '2 minutes')
+)
+select o.id, o.kind from overdue o
+where not exists (select from tickets t where t.run_id = o.id and t.lane = :tenant)
 limit 1000
 
 -- name: next_upkeep
 -- When something of the tenant is due next: an open trace without new events ends, or a run may have lost its ticket. At the latest in a week.
 select least(
+    now() + interval '7 days' * (0.9 + 0.1 * random()),
     (select min(t.updated_at) + make_interval(secs => :idle_seconds) from traces t where t.tenant_id = :tenant and t.state = 'open'),
     (select now() + interval '15 minutes'
-     where exists (select from runs r where r.tenant_id = :tenant and r.state in ('queued', 'running') and r.id <> :run_id)),
-    now() + interval '7 days' * (0.9 + 0.1 * random())
+     where exists (select from runs r where r.tenant_id = :tenant and r.state in ('queued', 'running') and r.id <> :run_id))
 )
 
 -- name: list_projects
@@ -77,7 +80,7 @@ from (
 insert into maintenance_tasks as t (tenant_id, task, started_at, run_id)
 values (:tenant, :task, now(), :run_id)
 on conflict (tenant_id, task) do update
-set started_at = now(), run_id = excluded.run_id
+set started_at = excluded.started_at, run_id = excluded.run_id
 where t.tenant_id = :tenant and t.started_at < :period_start
 returning t.task
 
@@ -186,17 +189,20 @@ returning 1
 -- name: count_problem_runs
 -- Runs by problem and kind: 'dead'; 'unknown_kind', which wait for a newer worker; 'stuck', which maintenance should have found, because
 -- their lease ended long ago or they have no ticket.
-select case when r.state = 'dead' then 'dead' when r.error ->> 'code' = 'unknown_kind' then 'unknown_kind' else 'stuck' end problem,
-       r.kind, count(*)
-from runs r
-where r.tenant_id = :tenant
-  and (r.state = 'dead'
-       or r.state = 'queued' and r.error ->> 'code' = 'unknown_kind'
-       or r.state = 'running' and r.lease_until < now() - cast(:limit as interval)
-       or r.state = 'queued' and r.updated_at < now() - cast(:limit as interval)
-          and not exists (
-              select from tickets t where t.run_id = r.id and t.lane = r.tenant_id))
-group by problem, r.kind
+with problems as materialized (
+    select r.id, r.kind,
+           case when r.state = 'dead' then 'dead' when r.error ->> 'code' = 'unknown_kind' then 'unknown_kind'
+                when r.state = 'running' then 'stuck' else 'queued' end problem
+    from runs r
+    where r.tenant_id = :tenant
+      and (r.state = 'dead'
+           or r.state = 'queued' and (r.error ->> 'code' = 'unknown_kind' or r.updated_at < now() - cast(:limit as interval))
+           or r.state = 'running' and r.lease_until < now() - cast(:limit as interval))
+)
+select case when p.problem = 'queued' then 'stuck' else p.problem end problem, p.kind, count(*)
+from problems p
+where p.problem <> 'queued' or not exists (select from tickets t where t.run_id = p.id and t.lane = :tenant)
+group by 1, p.kind
 
 -- name: count_keys
 -- API keys that are not revoked: usable, expired, and those that expire soon.

@@ -267,7 +267,7 @@ select r.id from runs r where r.tenant_id = :tenant and r.id = any(:runs) and r.
 with unfinished as (
     select r.tenant_id, r.trace_id
     from runs r
-    where r.tenant_id = :tenant and r.state in ('queued', 'running') and (r.state = 'queued' or r.lease_until > clock_timestamp())
+    where r.tenant_id = :tenant and r.state in ('queued', 'running') and (r.state = 'queued' or r.lease_until > statement_timestamp())
         and r.kind in ('evaluate', 'reflect') and r.id is distinct from cast(:except_run as uuid)
     order by r.updated_at limit 256
 )

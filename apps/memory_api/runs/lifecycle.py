@@ -116,7 +116,7 @@ class StepResult:
     queued_run: QueuedRun | None = None
 
 
-NOW = func.clock_timestamp()
+NOW = func.statement_timestamp()
 """The clock of the database. Leases do not depend on the clocks of the workers."""
 
 _CLAIM = (
@@ -128,7 +128,7 @@ _CLAIM = (
             RunRow.state == "queued",
             and_(
                 RunRow.state == "running",
-                func.coalesce(RunRow.lease_until, NOW) <= NOW,
+                or_(RunRow.lease_until.is_(None), RunRow.lease_until <= NOW),
             ),
         ),
         RunRow.attempts < RunRow.max_attempts,

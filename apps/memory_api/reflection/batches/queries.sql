@@ -13,7 +13,7 @@ select count(*) from (
 with unfinished as (
     select r.tenant_id, r.trace_id
     from runs r
-    where r.tenant_id = :tenant and r.state in ('queued', 'running') and (r.state = 'queued' or r.lease_until > clock_timestamp())
+    where r.tenant_id = :tenant and r.state in ('queued', 'running') and (r.state = 'queued' or r.lease_until > statement_timestamp())
       and r.kind = 'evaluate' and r.id <> :except_run
     order by r.updated_at limit 256
 )

@@ -1,0 +1,106 @@
+"""What a statement must not contain, so that Citus accepts it for a table that is distributed by
+tenant (docs/decisions/distribution.md). Wrong statements fail only there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.rules.isolation import NOT_OF_A_TENANT
+from tests.rules.sources import files, name_of
+from tests.rules.test_distribution import STATEMENTS, TENANT_TABLES
+from tests.support.cases import each_case
+
+COORDINATOR_TABLES = "|".join(NOT_OF_A_TENANT - {"tenants"})
+TIME = r"\b(now|clock_timestamp|statement_timestamp|random|gen_random_uuid)\s*\("
+VOLATILE = r"\b(clock_timestamp|random|gen_random_uuid)\s*\("
+DISTRIBUTED = {
+    name: text for name, text in STATEMENTS.items() if re.search(rf"\b({TENANT_TABLES})\b", text)
+}
+
+
+def upserts(text: str) -> list[str]:
+    return re.findall(r"\bon conflict\b.*", text, re.IGNORECASE | re.DOTALL)
+
+
+def conditions(text: str) -> list[str]:
+    return re.findall(r"\bwhere\b.*", text, re.IGNORECASE | re.DOTALL)
+
+
+def without_materialized(text: str) -> str:
+    """The statement without its materialized CTEs, which Citus computes first."""
+    start = re.search(r"\bas materialized \(", text)
+    if start is None:
+        return text
+    depth, end = 1, start.end()
+    while depth:
+        depth += {"(": 1, ")": -1}.get(text[end], 0)
+        end += 1
+    return without_materialized(text[: start.start()] + text[end:])
+
+
+def joins_both(text: str) -> bool:
+    """Whether one part of the statement reads tables of both kinds."""
+    rest = without_materialized(text)
+    kinds = (COORDINATOR_TABLES, TENANT_TABLES)
+    return all(re.search(rf"\b(from|join)\s+({kind})\b", rest) for kind in kinds)
+
+
+@each_case("name", DISTRIBUTED)
+def test_upsert_takes_times_from_the_inserted_row(name: str) -> None:
+    assert [text for text in upserts(DISTRIBUTED[name]) if re.search(TIME, text)] == []
+
+
+@each_case("name", DISTRIBUTED)
+def test_condition_has_no_volatile_function(name: str) -> None:
+    assert [text for text in conditions(DISTRIBUTED[name]) if re.search(VOLATILE, text)] == []
+
+
+@each_case("name", DISTRIBUTED)
+def test_tables_of_the_coordinator_are_not_joined_with_distributed_ones(name: str) -> None:
+    assert not joins_both(DISTRIBUTED[name])
+
+
+def calls(method: str) -> Iterator[tuple[Path, ast.Call]]:
+    for path in files("apps", suffix=".py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == method:
+                yield path, node
+
+
+def functions_of(node: ast.AST) -> set[str]:
+    """Names of the SQL functions that an expression calls: `func.now()`, or a constant NOW."""
+    called = {
+        child.attr
+        for child in ast.walk(node)
+        if isinstance(child, ast.Attribute) and getattr(child.value, "id", "") == "func"
+    }
+    return called | {"NOW" for c in ast.walk(node) if isinstance(c, ast.Name) and c.id == "NOW"}
+
+
+def test_upserts_of_models_take_times_from_the_inserted_row() -> None:
+    found = list(calls("on_conflict_do_update"))
+    assert len(found) >= 3
+    for path, call in found:
+        assert not functions_of(call) & {"now", "clock_timestamp", "NOW"}, name_of(path)
+
+
+def test_conditions_of_models_have_no_volatile_function() -> None:
+    found = list(calls("where"))
+    assert len(found) > 100
+    for path, call in found:
+        assert not functions_of(call) & {"clock_timestamp", "random"}, name_of(path)
+
+
+def test_the_patterns_find_what_they_are_for() -> None:
+    upsert = "insert into t (a) values (1) on conflict (a) do update set b = now()"
+    assert re.search(TIME, upserts(upsert)[0])
+    assert re.search(VOLATILE, conditions("select 1 where a < clock_timestamp()")[0])
+    joined = "select from runs r where not exists (select from tickets t where t.run_id = r.id)"
+    assert joins_both(joined)
+    materialized = "with r as materialized (select (1) from runs) select from r join tickets t"
+    assert not joins_both(materialized)
+    assert functions_of(ast.parse("x.where(a < func.random())")) == {"random"}
