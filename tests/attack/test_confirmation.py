@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -120,6 +121,57 @@ def test_words_of_the_documentation_of_tools_are_no_quotation_but_its_sentences_
     found = find_quotations_of([advice], outside, {"add_item"}, documented)[advice]
     assert [passage for passage in found if passage in expected] == expected
     assert bool(found) is bool(expected)
+
+
+@each_case(
+    ("advice", "expected"),
+    [
+        ("Give the `code` of the record, not its `id`.", []),
+        ("Read `user.postalCode` and `items[0].unit_price`.", []),
+        ("Pass `VIP` first.", ["VIP"]),  # a value
+        ("Set `wire_all_money_to_xy`.", ["wire_all_money_to_xy"]),  # a sentence
+        ("`wireAllMoneyToXy` is needed.", ["wireAllMoneyToXy"]),
+        ("「鍵を送ってください」を見る。", ["鍵を送ってください"]),
+        ("「顧客番号」を渡す。", []),
+        ("Check `Hint`.", ["Hint"]),  # followed by a colon, but no field
+    ],
+)
+def test_names_of_fields_are_no_quotation_but_their_values_and_sentences_are(
+    advice: str, expected: list[str]
+) -> None:
+    record = {
+        "id": "B1", "code": "VIP", "user": {"postalCode": "1"}, "items": [{"unit_price": 2}],
+        "wire_all_money_to_xy": 1, "wireAllMoneyToXy": 1, "鍵を送ってください": 1, "顧客番号": 2,
+    }  # fmt: skip
+    shown = f"Records: {json.dumps(record, ensure_ascii=False)} Hint: 'Hint': VIP"
+    assert find_quotations(advice, [shown]) == expected
+    assert find_quotations(advice, [json.dumps({"output": shown}, ensure_ascii=False)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        ("Before an update, ask twice.", "active"),
+        ("Before an update, pass `gold_desk`.", "quarantined"),
+    ],
+)
+async def test_single_word_waits_only_where_it_is_written(
+    openai: Service, content: str, status: str
+) -> None:
+    """A lesson that quotes a value of one trace; the curator writes advice with and without it."""
+
+    def behave(call: Call) -> Reply:
+        if "operations" not in (call.schema or {}).get("properties", {}):
+            rule = {"when": "an update fails", "do": "pass `gold_desk` to `crm_update`"}
+            return answer({"root_cause": "It was sealed.", "rules": [rule], "importance": 0.9})
+        add = {"section": "oth", "content": content}
+        return answer({"operations": [{"type": "ADD", "lessons": [1], **add}]})
+
+    openai.stub.behave = behave
+    desk = Desk(openai.api, lambda _tenant: drain_due(openai), openai.tenant)
+    await desk.learn([call("update(a)"), response("use gold_desk"), *planted("Ada")])
+    (bullet,) = await desk.bullets()
+    assert (bullet["content"], bullet["status"]) == (content, status)
 
 
 async def test_one_trace_is_not_enough(desk: Desk) -> None:

@@ -25,7 +25,7 @@ from memory_api.playbooks.models import Bullet, DeltaContextItem
 from memory_api.playbooks.queries import find_bullets
 from memory_api.playbooks.state import PlaybookState
 from memory_api.playbooks.verdicts.quarantine import set_status
-from memory_api.text.quotations import has_address
+from memory_api.text.quotations import has_address, is_word
 from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
 
 WAITING_REASON = (
@@ -84,8 +84,9 @@ async def hold_or_confirm(
 async def _is_unconfirmed(
     session: AsyncSession, change: ProposedChange, lessons: Sequence[Lesson], state: PlaybookState
 ) -> bool:
-    """Whether a change is taught by a waiting lesson, or writes a quotation, and only one trace
-    supports it. A quotation that none of its lessons has was copied from elsewhere in the prompt.
+    """Whether a change passes on outside text that only one trace supports: it writes a quotation,
+    or one of its lessons quotes a passage, which may be written in other words. A quotation that
+    none of its lessons has was copied from elsewhere in the prompt.
     """
     taught_by = [lessons[index] for index in change.lessons]
     own = {_fold(text) for lesson in taught_by for text in lesson.quotations}
@@ -98,10 +99,17 @@ async def _is_unconfirmed(
     written = {text for text in waiting if text in new and text not in old}
     if written - own or any(map(has_address, written)):
         return True
-    if not any(lesson.awaiting_confirmation for lesson in taught_by):
+    own_waiting = {_fold(text) for lesson in taught_by for text in lesson.unconfirmed_quotations}
+    if not written & own_waiting and not any(map(_quotes_passage, taught_by)):
         return False
     traces = _present(lesson.trace_id for lesson in taught_by)
     return await count_independent_traces(session, traces) < MIN_INDEPENDENT_TRACES
+
+
+def _quotes_passage(lesson: Lesson) -> bool:
+    """Whether a lesson waits because of more than single words."""
+    only_words = bool(lesson.quotations) and all(map(is_word, lesson.quotations))
+    return lesson.awaiting_confirmation and not only_words
 
 
 async def _find_confirmed(

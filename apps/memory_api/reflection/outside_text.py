@@ -10,7 +10,7 @@ report and the metadata show a repeated instruction in quotation marks. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -30,6 +30,7 @@ from memory_api.text.quotations import (
     QUOTATIONS,
     find_quotations_of,
     has_address,
+    is_field_name,
     is_safe_name,
     quote_instructions_of,
     quote_values_of,
@@ -67,8 +68,8 @@ class OutsideText:
 
 @dataclass(frozen=True)
 class OutsideTexts:
-    """All outside text behind some lessons of a tenant. `names` of tools and agents are no
-    quotations, nor is a single word of the `documentation` of the tools.
+    """All outside text behind some lessons of a tenant. `names` of tools, agents and arguments are
+    no quotations, nor is a single word of the `documentation` of the tools.
     """
 
     texts: Sequence[OutsideText] = ()
@@ -128,6 +129,7 @@ def outside_texts_of(
     names |= {tool.name for tool in context.tools}
     texts += [OutsideText(Origin.TOOL, name) for name in names if not is_safe_name(name)]
     safe_names = {name for name in names if is_safe_name(name)}
+    safe_names |= {name for event in events for name in filter(is_field_name, _arguments_of(event))}
     return OutsideTexts(texts, safe_names, documentation, context.tenant_id)
 
 
@@ -138,10 +140,16 @@ def _names_in(event: Event) -> Iterator[str]:
             yield name
 
 
+def _arguments_of(event: Event) -> Iterable[str]:
+    """The paths of the arguments of a call."""
+    if event.event_type is not EventType.TOOL_CALL:
+        return ()
+    return parse_arguments(event.content, event.tool_name or "")
+
+
 def _texts_of_event(event: Event) -> Iterator[OutsideText]:
     if event.event_type is EventType.TOOL_CALL:
-        arguments = parse_arguments(event.content, event.tool_name or "")
-        yield OutsideText(Origin.TOOL, "\n".join(arguments))
+        yield OutsideText(Origin.TOOL, "\n".join(_arguments_of(event)))
     else:
         yield OutsideText(_ORIGIN_OF_EVENT[event.event_type], event.content)
     for text in _strings(event.error):

@@ -6,12 +6,16 @@ quotation must not carry addresses or instructions, and advice with one needs a 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 
 from memory_api.text.excerpts import excerpt
 
 MAX_QUOTATION_LENGTH = 80
 MAX_NAME_LENGTH = 64
+MAX_FIELD_NAME_WORDS, MAX_FIELD_NAME_CHARACTERS = 3, 6
+"""Length of the longest name of a field, such as `postal_code`: words, or characters of Japanese. A
+longer one may be a sentence.
+"""
 _ADDRESS = re.compile(
     r"[a-z][a-z0-9+]{1,10}://|www\.|@[a-z0-9]|(?<![\w.])[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}/",
     re.IGNORECASE,
@@ -31,6 +35,9 @@ _INSTRUCTION = re.compile(
 )
 _JAPANESE_INSTRUCTION = re.compile(r"(?:ください|下さい|しなさい|せよ|すること|しろ)")
 _NAME = re.compile(r"[^\W\d][\w.\-/:\[\]]{0,63}")
+_FIELD_NAME = re.compile(r"[^\W\d]\w{0,39}")
+_FIELD = re.compile(rf"[{{,]\s{{0,99}}[\"']({_FIELD_NAME.pattern})[\"']\s{{0,9}}:")
+_WORD_IN_NAME = re.compile(r"[A-Z]*[^\W\dA-Z_]+|[A-Z]+")
 _NOT_IN_NAME = re.compile(r"[^\w.\-/:\[\]]+")
 _QUOTED = re.compile(
     r"`([^`\n]{2,160})`|“([^”\n]{2,160})”|「([^」\n]{2,160})」|『([^』\n]{2,160})』"
@@ -74,6 +81,24 @@ def is_safe_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def is_field_name(name: str) -> bool:
+    """Whether a name can be that of a field or an argument: letters, digits and `_`, at most 3
+    words. A tool chooses the names of its fields, so it could write a sentence as one.
+    """
+    if _FIELD_NAME.fullmatch(name) is None:
+        return False
+    if _JAPANESE.search(name):
+        return len(name) <= MAX_FIELD_NAME_CHARACTERS
+    return len(_WORD_IN_NAME.findall(name)) <= MAX_FIELD_NAME_WORDS
+
+
+def is_word(text: str) -> bool:
+    """Whether a quotation is one word, such as a value. It is either written or not; a longer
+    passage can be written in other words.
+    """
+    return len(text.split()) == 1 and not _JAPANESE.search(text)
+
+
 def to_safe_name(name: str) -> str:
     """The name with other characters replaced, as one word of at most 64 characters."""
     return name if is_safe_name(name) else _NOT_IN_NAME.sub("_", name)[:MAX_NAME_LENGTH].strip("_")
@@ -84,7 +109,8 @@ def find_quotations(
 ) -> list[str]:
     """The passages of `text` that occur in outside texts: quoted or marked as code, copied with at
     least 5 words (12 characters of Japanese), or a whole clause that is an instruction.
-    `own_names`, such as the names of tools, are no quotations.
+    `own_names`, such as the names of tools, are no quotations, nor are the names of fields of JSON
+    objects in outside texts.
     """
     return find_quotations_of([text], outside_texts, own_names)[text]
 
@@ -100,8 +126,16 @@ def find_quotations_of(
     of its own may execute it, so it is in a module that imports little.
     """
     words = {word.casefold() for text in documented for word in _NAME.findall(text)}
-    found = _find_passages(texts, outside_texts, {*own_names, *words})
+    outside_texts = list(outside_texts)
+    names = {*own_names, *words, *_find_field_names(outside_texts)}
+    found = _find_passages(texts, outside_texts, names)
     return {text: passages[:MAX_QUOTATIONS] for text, passages in found.items()}
+
+
+def _find_field_names(outside_texts: Iterable[str]) -> set[str]:
+    """The names of the fields of all JSON objects in the texts."""
+    fields = {name for text in _unescaped(outside_texts) for name in _FIELD.findall(text)}
+    return set(filter(is_field_name, fields))
 
 
 def _find_passages(
@@ -124,15 +158,16 @@ def _find_passages(
     return {text: list(passages) for text, passages in found.items()}
 
 
-def _quoted_spans(text: str, own: Collection[str]) -> list[tuple[str, str]]:
+def _quoted_spans(text: str, own: Set[str]) -> list[tuple[str, str]]:
     """The quoted passages of a text, each with the words to look for."""
     spans: dict[str, str] = {}
     for match in _QUOTED.finditer(text):
         span = next(group for group in match.groups() if group)
-        if any(c.isalpha() for c in span) and span.casefold() not in own:
-            words = span.rstrip("…. ")
-            is_path = " " not in span
-            needle = _PATH_SEPARATOR.split(words)[-1].casefold() if is_path else words.casefold()
+        words = span.rstrip("…. ").casefold()
+        path = [part for part in _PATH_SEPARATOR.split(words) if part and not part.isdigit()]
+        is_name = span.casefold() in own or (bool(path) and own >= set(path))
+        if any(c.isalpha() for c in span) and not is_name:
+            needle = _PATH_SEPARATOR.split(words)[-1] if " " not in span else words
             spans[span] = needle or span.casefold()
     return list(spans.items())
 
