@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -74,7 +73,6 @@ def open_model_session(
     playbook: str | None,
     run_id: UUID | None,
     *,
-    builtin: str | Callable[[str], str],
     project_id: str | None = None,
     prompt_tokens: int | None = None,
     fallback_to_rules: bool = False,
@@ -87,8 +85,7 @@ def open_model_session(
     settings = runtime.settings
 
     def prompt(name: str) -> Prompt:
-        text = builtin if isinstance(builtin, str) else builtin(name)
-        return load_tenant_prompt(settings, name, tenant_id, playbook, builtin=text)
+        return load_tenant_prompt(settings, name, tenant_id, playbook)
 
     return ModelSession(
         MeteredLLM(runtime.llm),
@@ -104,7 +101,7 @@ def open_model_session(
 
 
 def load_tenant_prompt(
-    settings: Settings, name: str, tenant_id: UUID | None, playbook: str | None, *, builtin: str
+    settings: Settings, name: str, tenant_id: UUID | None, playbook: str | None
 ) -> Prompt:
     """Load the prompt that applies to a tenant and a playbook. Raises `PromptInvalid`."""
     directory = settings.prompts_dir
@@ -113,7 +110,6 @@ def load_tenant_prompt(
         tenant=_tenant_names(directory, tenant_id) if tenant_id else None,
         playbook=playbook,
         operator_dir=directory,
-        builtin=builtin,
     )
 
 

@@ -94,7 +94,7 @@ def test_folder_of_a_tenant_is_its_slug(tmp_path: Path, folder: str) -> None:
 
     def text(tenant: str) -> str:
         tenant_id = to_tenant_id(tenant)
-        return load_tenant_prompt(settings, "workflow/answer", tenant_id, "web", builtin="x").text
+        return load_tenant_prompt(settings, "workflow/answer", tenant_id, "web").text
 
     assert text(folder) == "By slug: {query}"
     assert text("other") == "For all: {query}"

@@ -13,7 +13,7 @@ from memory_api.llm.prompts import load_prompt
 from memory_api.llm.structured_output import strict_schema
 from memory_api.reflection.context import Evidence
 from memory_api.reflection.model_output import ModelReflection
-from memory_api.reflection.prompt import BUILTIN_PROMPT, PROMPT_BY_OUTCOME, build_messages
+from memory_api.reflection.prompt import PROMPT_BY_OUTCOME, build_messages
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.traces.schemas import OutcomeType
@@ -43,9 +43,6 @@ def test_three_prompts_cover_five_outcomes() -> None:
     assert PROMPT_BY_OUTCOME[OutcomeType.PARTIAL] == "reflection/partial"
     texts = {packaged_prompt(name).text for name in PROMPT_BY_OUTCOME.values()}
     assert len(texts) == 3
-    assert BUILTIN_PROMPT not in texts, (
-        "the short form stands in for a prompt that is not installed"
-    )
 
 
 @pytest.mark.parametrize("outcome", list(OutcomeType))
@@ -97,7 +94,7 @@ def test_prompt_questions(name: str, questions: tuple[str, ...]) -> None:
 def test_both_prompts_can_be_overridden(tmp_path: Path, timeout_run: Any, name: str) -> None:
     (tmp_path / "reflection").mkdir()
     (tmp_path / f"{name}.txt").write_text("Answer in verse.\n{schema}\n{events}", encoding="utf-8")
-    prompt = load_prompt(name, operator_dir=tmp_path, builtin=BUILTIN_PROMPT)
+    prompt = load_prompt(name, operator_dir=tmp_path)
     assert prompt.hash != packaged_prompt(name).hash
     context = ReflectionContext.model_validate(timeout_run)
     question = build_messages(prompt, context, Evidence(), analyze_trace(context), budget=24_000)

@@ -17,7 +17,7 @@ from memory_api.curation.model_output import (
     find_problem,
     validate_operations,
 )
-from memory_api.curation.prompt import BUILTIN, NAME, build_messages, group_equal_lessons
+from memory_api.curation.prompt import NAME, build_messages, group_equal_lessons
 from memory_api.curation.rebase import drop_inapplicable
 from memory_api.curation.rules import RuleDecisions, decide_by_rules
 from memory_api.curation.schemas import (
@@ -71,7 +71,6 @@ async def curate(
         playbook.name,
         run_id,
         project_id=playbook.project_id,
-        builtin=BUILTIN,
         prompt_tokens=runtime.settings.llm_prompt_tokens // PROMPT_TOKENS_DIVISOR,
         fallback_to_rules=fallback_to_rules,
     )

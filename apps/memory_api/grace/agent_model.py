@@ -107,7 +107,5 @@ def open_agent_model(
     used: RunUsage,
 ) -> AgentModel | None:
     """The configured model; None if only the rules run."""
-    session = open_model_session(
-        runtime, tenant_id, playbook, run_id, builtin="", project_id=project_id
-    )
+    session = open_model_session(runtime, tenant_id, playbook, run_id, project_id=project_id)
     return None if session is None else AgentModel(session, MeteredLLM(session.llm), config, used)

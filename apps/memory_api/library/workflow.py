@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypedDict, cast
 from memory_api.llm.prompts import Prompt, load_prompt
 from memory_api.llm.untrusted_text import fence_text
 from memory_api.playbooks.models import Playbook, SearchQuery, SearchResult
-from memory_api.workflow.step import BUILTIN_PROMPT, PROMPT_NAME, format_results
+from memory_api.workflow.step import PROMPT_NAME, format_results
 
 
 class WorkflowState(TypedDict, total=False):
@@ -121,7 +121,7 @@ class ReflectionWorkflow:
         self.playbook_store = playbook_store
         self.hybrid_search = hybrid_search
         self.llm_client = llm_client
-        self.prompt = prompt or load_prompt(PROMPT_NAME, builtin=BUILTIN_PROMPT)
+        self.prompt = prompt or load_prompt(PROMPT_NAME)
         self._learning = {
             name: node
             for name, node in (("reflect", reflector), ("curate", curator))

@@ -8,7 +8,8 @@ and files end in `.md` or `.txt`:
     <operator directory>/<name>
     <packaged prompts>/<name>
 
-Without any of them, it is the built-in short form that the caller passes.
+Without any of them, it is the short form that a reflector of the library passes; the service has no
+second text of its prompts.
 """
 
 from __future__ import annotations

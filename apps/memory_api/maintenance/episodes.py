@@ -148,10 +148,7 @@ async def ask_about_episodes(
     if a later attempt of the run may get an answer: the provider is down, or the budget is spent
     and does not ask for the rules.
     """
-    builtin = "\n".join(f"{{{name}}}" for name in ("schema", *values, "episodes"))
-    model = open_model_session(
-        runtime, run.tenant_id, None, run.id, project_id=project_id, builtin=builtin
-    )
+    model = open_model_session(runtime, run.tenant_id, None, run.id, project_id=project_id)
     if model is None:
         return EpisodeAnswer()
     prompt = model.prompt(prompt_name)

@@ -170,7 +170,6 @@ class LearningStep(Step[TraceInput, PreparedLessons, StepResult]):
             input.trace.playbook,
             input.run.id,
             project_id=input.trace.project_id,
-            builtin=self.learner.builtin_prompt,
             fallback_to_rules=self.fall_back_to_rules,
         )
 

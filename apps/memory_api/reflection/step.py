@@ -17,12 +17,6 @@ from memory_api.llm.errors import LLMError
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
-from memory_api.reflection.batches.prompt import (
-    BATCH_PROMPT,
-    BUILTIN_BATCH,
-    BUILTIN_RUN,
-    RUN_PROMPT,
-)
 from memory_api.reflection.batches.share import find_shared_reflection
 from memory_api.reflection.bullet_usage import UsedBullet
 from memory_api.reflection.context import (
@@ -38,7 +32,6 @@ from memory_api.reflection.lesson_storage import (
     reflection_drafts,
 )
 from memory_api.reflection.model_output import ModelVerdict, SharedReflection
-from memory_api.reflection.prompt import BUILTIN_DATA, BUILTIN_PROMPT, DATA_PROMPT
 from memory_api.reflection.related_lessons import find_related_lessons
 from memory_api.reflection.schemas import (
     GenerateReflectionResponse,
@@ -113,19 +106,12 @@ class TraceInput(ReflectionInput):
     shared: SharedReflection | None = None
 
 
-BUILTIN_PROMPTS = {DATA_PROMPT: BUILTIN_DATA, BATCH_PROMPT: BUILTIN_BATCH, RUN_PROMPT: BUILTIN_RUN}
-
-
 class TraceLearner:
     """How to learn from a trace: with one model call, which short runs share. `kind` is the kind of
     run.
     """
 
     kind: str = REFLECT
-
-    def builtin_prompt(self, name: str) -> str:
-        """The prompt that is used if the prompt file of this name is missing."""
-        return BUILTIN_PROMPTS.get(name, BUILTIN_PROMPT)
 
     async def load(self, session: AsyncSession, run: RunRow) -> TraceInput:
         input = await load_reflection_input(session, run)

@@ -24,7 +24,6 @@ from memory_api.curation.consolidation.model_output import (
     validate_consolidation,
 )
 from memory_api.curation.consolidation.prompt import (
-    BUILTIN,
     NAME,
     build_messages,
     count_tokens,
@@ -159,7 +158,6 @@ async def consolidate_if_due(
         ref.name,
         run_id,
         project_id=ref.project_id,
-        builtin=BUILTIN,
         prompt_tokens=runtime.settings.llm_prompt_tokens // PROMPT_TOKENS_DIVISOR,
     )
     assert model is not None, "checked above"
