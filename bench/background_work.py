@@ -1,15 +1,12 @@
-"""Background work: runs per second, a slow model, waiting times, and the memory of a worker."""
+"""Background work: waiting times, and the memory of a worker."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import platform
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,13 +15,10 @@ import psutil
 import typer
 
 from bench.ingest import lines, new_tenant, send
-from bench.model_stub import ONE_CALL_PER_TRACE
 from bench.report import Report
-from bench.server import ROOT, MeasuredServer, api, connect, measured_server, worker
+from bench.server import MeasuredServer, api, connect, measured_server, worker
 from memory_api.core.ids import to_tenant_id
 
-AT_ONCE = 16
-DELAY = 0.5
 TOOLS = ("shell", "psql", "curl", "kubectl", "git", "npm", "terraform", "ffmpeg")
 
 
@@ -33,15 +27,14 @@ class Form:
     """The size of the measurement."""
 
     waiting: int
-    modelled: int
     idle: int
     others: int
     slow: int
     slow_bytes: int
 
 
-FULL = Form(waiting=10_000, modelled=960, idle=100, others=10, slow=8, slow_bytes=15_000_000)
-SHORT = Form(waiting=1_000, modelled=64, idle=20, others=4, slow=4, slow_bytes=10_000_000)
+FULL = Form(waiting=10_000, idle=100, others=10, slow=8, slow_bytes=15_000_000)
+SHORT = Form(waiting=1_000, idle=20, others=4, slow=4, slow_bytes=10_000_000)
 
 
 def failures(count: int) -> list[dict[str, Any]]:
@@ -227,89 +220,11 @@ def resident(process: psutil.Process) -> float:
     return process.memory_info().rss / 2**20
 
 
-def rules(lab: Lab) -> None:
-    """Traces that are evaluated and reflected on, to the end."""
-    count = lab.form.modelled * 2
-    key = lab.tenant("rules")
-    lab.send(key, count, "r")
-    with worker(lab.server, {"HANSEI_WORKER_CONCURRENCY": "8"}):
-        lab.until(lambda: lab.drained("rules"))
-    seconds = span(lab, "rules")
-    lab.report.row(
-        *("figures", f"with rules, one worker of 8: reflections/s over {count} traces"),
-        *(f"{count / seconds:.0f}", ""),
-    )
-
-
-def modelled(lab: Lab, processes: int) -> None:
-    """A model that takes half a second, asked by sixteen at once. The workers have four times as
-    many seats, so that there is a run whose prompt is ready when a call ends.
-    """
-    slug = f"model-{processes}"
-    lab.send(lab.tenant(slug), lab.form.modelled, slug)
-    calls_each = AT_ONCE // processes
-    with slow_model() as url, ExitStack() as stack:
-        settings = {
-            "OPENAI_API_KEY": "stub",
-            "OPENAI_BASE_URL": url,
-            "HANSEI_LLM_PROVIDER": "openai",
-            "HANSEI_LLM_MODEL": "stub",
-            "HANSEI_LLM_CONCURRENCY": str(calls_each),
-            "HANSEI_WORKER_CONCURRENCY": str(calls_each * 4),
-            **ONE_CALL_PER_TRACE,
-        }
-        for _ in range(processes):
-            stack.enter_context(worker(lab.server, settings))
-        lab.until(lambda: lab.drained(slug))
-    calls = lab.one("select count(*) from llm_calls where tenant_id = $1", to_tenant_id(slug))
-    ideal, seconds = calls * DELAY / AT_ONCE, span(lab, slug)
-    lab.report.row(
-        "figures",
-        f"model of {DELAY * 1000:.0f} ms, {AT_ONCE} calls at once by {processes} workers:"
-        f" {calls} calls in {seconds:.1f} s, ideal {ideal:.1f} s",
-        f"{ideal / seconds:.0%}",
-        "≥ 90 %" if lab.form is FULL else "≥ 90 % in the full form",
-    )
-
-
-def span(lab: Lab, slug: str) -> float:
-    """Seconds from the first start to the last end."""
-    return float(
-        lab.one(
-            "select extract(epoch from max(finished_at) - min(started_at)) from runs"
-            " where tenant_id = $1",
-            to_tenant_id(slug),
-        )
-    )
-
-
-@contextmanager
-def slow_model(delay: float = DELAY) -> Iterator[str]:
-    """The stub provider in a process of its own, which answers after `delay` seconds; yields its
-    base URL.
-    """
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.stub_provider",
-        "--port",
-        "0",
-        "--delay",
-        str(delay),
-    ]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().split()[1]
-        finally:
-            process.terminate()
-
-
 def main(short: Annotated[bool, typer.Option(help="A tenth, writes no file.")] = False) -> None:
     report = Report(
         "work",
-        "One API process, one worker process unless said otherwise, small failed traces, rules "
-        f"think unless a model is named. {platform.machine()}, {os.cpu_count()} cores, Python "
+        "One API process, one worker process, small failed traces, the rules engine. "
+        f"{platform.machine()}, {os.cpu_count()} cores, Python "
         f"{platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start. A trace takes "
         "two runs here (evaluate, reflect); a job is a run.",
     )
@@ -320,10 +235,6 @@ def main(short: Annotated[bool, typer.Option(help="A tenth, writes no file.")] =
             idle(lab)
             slow_neighbor(lab, pid)
             crowd(lab, pid)
-        lab.rows("delete from tickets")  # the remaining tickets of A are not needed
-        rules(lab)
-        for processes in (1, 2):
-            modelled(lab, processes)
     report.finish(write=not short)
 
 

@@ -1,34 +1,27 @@
-"""Search quality without a database: `python -m bench.retrieval_quality [FOLDER]`.
+"""Sets with known answers, and their rankings without a database.
 
-Prints recall@10 / nDCG@10, the mean over the queries, for each set in FOLDER (default
-../shared/data/retrieval). Each set is one scope. The rankings are computed here in the same way as
-in SQL: each document is scored by both legs, the scores are fused, and ties keep the order of the
-corpus. The baseline "Python BM25" uses the true average length and plain query frequencies. The row
-"bm25s" is the package of this name with its default tokens, if it is installed.
+A set is a folder of ../shared/data/retrieval and one scope. The rankings are computed in the same
+way as in SQL: each document is scored by both legs, the scores are fused, and ties keep the order
+of the corpus. "Python BM25" uses the true average length and plain query frequencies, "bm25s" is
+the package of this name with its default tokens.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
-from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.memories.search.query import RELEVANCE_ALPHA
-from memory_api.text.terms import K1, B, document_weights, query_terms, tokenize
+from memory_api.text.terms import K1, B, tokenize
 
 DEFAULT = Path(__file__).parents[2] / "shared/data/retrieval"
 TOP = 10
@@ -168,44 +161,3 @@ def _best(row: NDArray[np.float64]) -> list[int]:
 
 def _dcg(gains: Sequence[float]) -> float:
     return sum(gain / math.log2(rank + 2) for rank, gain in enumerate(gains))
-
-
-def rankings(data: RetrievalSet) -> dict[str, Scores]:
-    """All rankers, in the order of the table."""
-    embedder = StaticEmbedder()
-
-    def embed(texts: list[str]) -> Scores:
-        return asyncio.run(embedder.embed_documents(texts)).astype(np.float64)
-
-    documents, queries = list(data.documents.values()), list(data.queries.values())
-    bm25 = lexical(
-        [document_weights(text) for text in documents], [query_terms(text) for text in queries]
-    )
-    dense = embed(queries) @ embed(documents).T
-    found = {
-        "Python BM25, our terms": python_bm25(data),
-        "lexical leg": bm25,
-        "dense leg (static)": dense,
-        "anchored α .3": anchored(dense, bm25),
-        "minmax α .5": minmax(dense, bm25),
-        "rrf 60": rrf(dense, bm25),
-    }
-    if find_spec("bm25s"):
-        found = {"Python BM25, bm25s": bm25s_default(data), **found}
-    return found
-
-
-def main(folder: Annotated[Path, typer.Argument(help="One folder per set.")] = DEFAULT) -> None:
-    sets = [load(path) for path in sorted(folder.iterdir()) if (path / "qrels.tsv").exists()]
-    results: dict[str, list[str]] = defaultdict(list)
-    for data in sets:
-        for name, scores in rankings(data).items():
-            results[name].append("{:.3f} / {:.3f}".format(*quality(data, scores)))
-    table = Table("recall@10 / nDCG@10", *(data.name for data in sets))
-    for name, cells in results.items():
-        table.add_row(name, *cells)
-    Console(width=120).print(table)
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,5 +1,4 @@
-"""Search times compared with their lower bound and with other designs: `python -m bench search
-[--short]`.
+"""Search times compared with their lower bound: `python -m bench search [--short]`.
 
 One server holds the playbooks that are measured and many small tenants. Searches run in SQL and
 over HTTP; recall@10 is measured against an exact ranking. Compare ratios, because absolute times
@@ -21,10 +20,9 @@ import typer
 from pgvector.asyncpg import register_vector
 
 from bench.corpus import documents, queries
-from bench.fill import PROJECT, add_tenants, tenant_named
+from bench.fill import PROJECT, add_scope, add_tenants, prepared, settle, tenant_named
 from bench.report import Report
 from bench.retrieval_quality import anchored, lexical
-from bench.search_comparison import baselines, neighbors
 from bench.search_http import over_http
 from bench.search_lab import FULL, QUERIES, SHORT, TIMES, Form, LoadedPlaybook, SearchLab, fill
 from bench.search_quality import add_quality, sets
@@ -57,7 +55,6 @@ async def measure(server: MeasuredServer, form: Form, report: Report) -> None:
     await fill(lab)
     gc.freeze()  # the collector must not scan the objects that filling created
     await speed(lab)
-    await baselines(lab)
     await neighbors(lab)
     await add_quality(admin, app, report)
     await inserts(lab)
@@ -170,6 +167,37 @@ async def inserts(lab: SearchLab) -> None:
         lab.report.row("floor", how, f"{inserted / taken:,.0f} /s")
 
 
+async def neighbors(lab: SearchLab) -> None:
+    """One playbook alone, in a tenant with many chunks, and with as many quarantined bullets."""
+    bullets = await prepared(documents(200, 3))
+    alone, crowded = tenant_named("alone"), tenant_named("crowded")
+    await add_tenants(lab.admin, [alone, crowded])
+    for tenant in (alone, crowded):
+        await add_scope(lab.admin, tenant, 1, "main", bullets)
+    pool = await prepared(documents(10_000, 4), MemoryKind.CHUNK)
+    for scope in range(2, 2 + max(1, lab.form.chunks // len(pool))):
+        await add_scope(lab.admin, crowded, scope, f"c{scope}", pool, scope_type="collection")
+    thousand = lab.playbooks[1_000]
+    half = tenant_named("half")
+    await add_tenants(lab.admin, [half])
+    await add_scope(lab.admin, half, 1, "main", thousand.items, hidden=1_000)
+    await settle(lab.admin)
+    for whole, name, crowd, other in (
+        (
+            alone,
+            "200 bullets, alone in the tenant",
+            crowded,
+            f"with {lab.form.chunks:,} chunks in the tenant",
+        ),
+        (thousand.tenant, "1,000 bullets", half, "with 1,000 quarantined ones"),
+    ):
+        first, second = await lab.time(whole), await lab.time(crowd)
+        first = min(first, await lab.time(whole), key=lambda s: s.p50)
+        second = min(second, await lab.time(crowd), key=lambda s: s.p50)
+        lab.report.row("neighbors", name, first, "")
+        lab.report.row("neighbors", f"the same {other}", second, f"× {second.p50 / first.p50:.2f}")
+
+
 def main(
     short: Annotated[bool, typer.Option(help="Up to 10,000 bullets, about two minutes.")] = False,
 ) -> None:
@@ -196,11 +224,6 @@ def main(
         *("http", "Over HTTP, with an API key; real texts and questions", "bullets", "route"),
         *("ms, 1 client", "CPU of PostgreSQL, ms", "CPU of the API, ms"),
         *("ms, 8 clients", "requests/s, 8 clients"),
-    )
-    report.table(
-        *("other_designs", "Compared with other designs", "bullets", "Hansei ms"),
-        *("(b) JSON file ms", "b / Hansei", "(b′) in process ms", "b′ / Hansei"),
-        *("(c) plain pgvector ms", "c / Hansei", "rows (c) returns of 10"),
     )
     report.table("neighbors", "Effect of other data in the same database", "", "ms", "")
     names = [data.name for data in sets()]

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 import typer
 
-from bench.background_work import resident, slow_model
+from bench.background_work import resident
 from bench.ingest import api_process, real_traces
 from bench.mixed_load import (
     MAX_IN_FLIGHT,
@@ -35,7 +35,7 @@ from bench.mixed_load import (
     flood,
     send_large_bodies,
 )
-from bench.model_stub import ONE_CALL_PER_TRACE
+from bench.model_stub import asks, stub
 from bench.report import Report
 from bench.server import MeasuredServer, api, connect, measured_server, worker
 from memory_api.core.ids import to_tenant_id
@@ -295,15 +295,11 @@ def main(
     )
     report.table("requests", "Requests", "kind", "count", "errors", "p50, ms", "p95, ms")
     report.table("figures", "Figures", "what", "figure", "goal")
-    with measured_server() as server, slow_model(0.2) as url:
+    with measured_server() as server, stub() as (url, _):
         settings = {
-            "OPENAI_API_KEY": "stub",
-            "OPENAI_BASE_URL": url,
-            "HANSEI_LLM_PROVIDER": "openai",
-            "HANSEI_LLM_MODEL": "stub",
+            **asks(url),
             "HANSEI_POOL_SIZE": str(POOL_SIZE),
             "HANSEI_QUEUE_LIMIT": str(QUEUE_LIMIT),
-            **ONE_CALL_PER_TRACE,
         }
         with api(server, settings) as port, worker(server, settings) as pid:
             asyncio.run(soak(server, report, form, port, pid))

@@ -15,6 +15,7 @@ import pytest
 
 from bench.retrieval_quality import anchored, lexical, load, minmax
 from memory_api.core.db import asyncpg_connection
+from memory_api.embeddings.tenant_models import TenantEmbedder
 from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.schemas import MemoryKind
@@ -175,11 +176,11 @@ async def test_large_playbook_ranks_usefulness_within_best_matches(
 async def test_sql_ranking_matches_benchmark_reference(
     runtime: Any, tenant: Any, shared: Any, name: str
 ) -> None:
-    """The quality that bench/retrieval_quality.py reports is the service's."""
+    """The ranking of bench/retrieval_quality.py is that of the service."""
     data = load(shared / "data" / "retrieval" / name)
     texts = list(data.documents.values())
     items = await prepare_memories(
-        runtime.default_embedder,
+        TenantEmbedder(runtime.default_embedder),
         [MemoryDraft(MemoryKind.BULLET, "p", text, ADDRESS) for text in texts],
     )
     async with runtime.sessions.for_tenant(tenant.id) as session:
