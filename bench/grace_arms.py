@@ -15,7 +15,7 @@ from uuid import UUID
 from httpx2 import ASGITransport, AsyncClient
 
 from bench.grace import URL, Service
-from bench.grace_questions import DESCRIPTIONS, Question, load_documents, load_questions
+from bench.grace_questions import Question, QuestionSet
 from bench.ingest import new_tenant
 from bench.recorded_model import RecordedModel, asking
 from bench.recordings import PATIENCE_SECONDS
@@ -33,7 +33,6 @@ from memory_api.runs.queries import get_run
 from memory_api.worker import RUN_STEPS, process_ticket
 from tests.support.tickets import waiting_tickets
 
-PLAYBOOK = "brennmoor"
 ENDED = ("done", "failed", "cancelled")
 POLL_SECONDS = 0.1
 
@@ -71,8 +70,8 @@ class ArmBench:
 
     arm: str
     recordings: Path
+    asked: QuestionSet
     at_once: int = 20
-    questions: Sequence[Question] = field(default_factory=load_questions)
     model: RecordedModel = field(default_factory=RecordedModel)
     names: dict[UUID, asyncio.Future[str]] = field(default_factory=dict[UUID, asyncio.Future[str]])
     """Agent run → what its calls are counted for, once its request has been answered."""
@@ -83,23 +82,26 @@ class ArmBench:
     held: list[Ticket] = field(default_factory=list[Ticket])
     """Tickets of the learning."""
 
-    async def run(self, server: MeasuredServer, model: LLM | None) -> dict[str, list[Answered]]:
-        """Answer all questions. `again` answers those of `grace` first, from its recordings. Raises
-        what the model raised, or `NotRecorded`.
+    async def run(
+        self, server: MeasuredServer, model: LLM | None, judge: LLM | None = None
+    ) -> dict[str, list[Answered]]:
+        """Answer all questions. `again` answers those of `grace` first, from its recordings. The
+        judge, if there is one, is the model that compares answers with their sources. Raises what a
+        model raised, or `NotRecorded`.
         """
         first = "grace" if self.arm == "again" else self.arm
         async with self._open_service(server) as service:
             try:
-                await load_collections(service)
-                self.model.use(self._file(first), None if self.arm == "again" else model)
+                await load_collections(service, self.asked)
+                self.model.use(self._file(first), *(() if self.arm == "again" else (model, judge)))
                 results = {first: await self._answer_all(service, first)}
                 if self.arm == "again":
-                    self.model.use(self._file("again"), model)
+                    self.model.use(self._file("again"), model, judge)
                     await self._learn(service, results["grace"])
                     results["again"] = await self._answer_all(service, "again")
             finally:
-                if model is not None:
-                    await model.aclose()
+                for each in filter(None, (model, judge)):
+                    await each.aclose()
         return results
 
     def _file(self, arm: str) -> Path:
@@ -138,7 +140,7 @@ class ArmBench:
                 return await self._answer(service, arm, question)
 
         worker = asyncio.create_task(self._work(service))
-        answers = asyncio.gather(*map(answer, self.questions))
+        answers = asyncio.gather(*map(answer, self.asked.questions))
         try:
             await asyncio.wait({worker, answers}, return_when=asyncio.FIRST_COMPLETED)
             if worker.done():
@@ -186,7 +188,7 @@ class ArmBench:
 
     async def _answer(self, service: Service, arm: str, question: Question) -> Answered:
         """Create the run, answer what it asks, and wait for its end."""
-        created = await service.api.post(URL, json=to_request(arm, question))
+        created = await service.api.post(URL, json=to_request(arm, question, self.asked.name))
         created.raise_for_status()
         run_id = created.json()["id"]
         url, name, progress = f"{URL}/{run_id}", f"{arm} {question.id}", self.progress[UUID(run_id)]
@@ -241,11 +243,11 @@ class ArmBench:
             tickets = await waiting_tickets(service.runtime, service.tenant_id)
 
 
-async def load_collections(service: Service) -> None:
-    for name, description in DESCRIPTIONS.items():
+async def load_collections(service: Service, loaded: QuestionSet) -> None:
+    for name, description in loaded.collections.items():
         body = {"name": name, "description": description, "chunk_tokens": 128}
         (await service.api.post("/api/v1/collections", json=body)).raise_for_status()
-    for (collection, name), text in load_documents().items():
+    for (collection, name), text in loaded.documents.items():
         added = await service.api.post(
             f"/api/v1/collections/{collection}/documents",
             params={"source": f"{name}.md"},
@@ -255,11 +257,11 @@ async def load_collections(service: Service) -> None:
     await service.work()
 
 
-def to_request(arm: str, question: Question) -> dict[str, Any]:
+def to_request(arm: str, question: Question, playbook: str) -> dict[str, Any]:
     """The body of the request: a plan of the arm, or none for GRACE, which has the playbook."""
     body: dict[str, Any] = {"query": question.query}
     if arm in ("grace", "again"):
-        return body | {"playbook": PLAYBOOK}
+        return body | {"playbook": playbook}
     search = {"step_id": 1, "action": "rag_search", "description": "Search."}
     answer = {"step_id": 2, "action": "reasoning", "description": "Answer.", "depends_on": [1]}
     loop = {"step_id": 1, "action": "run_legacy_agent", "description": "Work on the question."}

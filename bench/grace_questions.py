@@ -1,8 +1,10 @@
-"""40 questions about a fictional ferry company, whose documents no model can know.
+"""Sets of 40 questions about a fictional company, whose documents no model can know.
 
-`grace_documents/COLLECTION/*.md` are the documents, `grace_questions.jsonl` the questions: 20 need
+`grace_sets/SET/COLLECTION/*.md` are the documents and `questions.jsonl` the questions: 20 need
 passages of different documents, 10 need one, 10 have no answer. For half of each, a person knows
-`facts` that the question does not say. They were written for this measurement.
+`facts` that the question does not say. They were written for this measurement: `ferry` was answered
+in the first one, and its answers were known when the prompts were changed; `energy` was written
+afterwards, from its documents alone.
 """
 
 from __future__ import annotations
@@ -14,14 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-FOLDER = Path(__file__).parent
-DOCUMENTS = FOLDER / "grace_documents"
-DESCRIPTIONS = {
-    "staff": "Rules for employees of Brennmoor Line: pay, leave, expenses, uniforms",
-    "vessels": "The ships of Brennmoor Line: register, engines, lifeboats, stores, harbors",
-    "customers": "Rules for customers of Brennmoor Line: fares, refunds, luggage, pets, cabins",
-}
-"""Names and descriptions of the collections."""
+FOLDER = Path(__file__).parent / "grace_sets"
+SETS = ("energy", "ferry")
 NUMBER_WORDS = (
     *("zero", "one", "two", "three", "four", "five", "six"),
     *("seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -68,15 +64,26 @@ def matches(match: str, answer: str, expected: str) -> bool:
     return re.search(pattern, text) is not None
 
 
-def load_questions() -> list[Question]:
-    lines = (FOLDER / "grace_questions.jsonl").read_text("utf8").splitlines()
-    return [Question(**json.loads(line)) for line in lines]
+@dataclass(frozen=True)
+class QuestionSet:
+    """Questions, and the documents that they are about."""
 
-
-def load_documents() -> dict[tuple[str, str], str]:
+    name: str
+    questions: Sequence[Question]
+    collections: Mapping[str, str]
+    """Name → description."""
+    documents: Mapping[tuple[str, str], str]
     """(collection, name) → text."""
-    return {
+
+
+def load_set(name: str) -> QuestionSet:
+    folder = FOLDER / name
+    lines = (folder / "questions.jsonl").read_text("utf8").splitlines()
+    collections: dict[str, str] = json.loads((folder / "collections.json").read_text("utf8"))
+    documents = {
         (collection, file.stem): file.read_text("utf8")
-        for collection in DESCRIPTIONS
-        for file in sorted((DOCUMENTS / collection).glob("*.md"))
+        for collection in collections
+        for file in sorted((folder / collection).glob("*.md"))
     }
+    questions = [Question(**json.loads(line)) for line in lines]
+    return QuestionSet(name, questions, collections, documents)

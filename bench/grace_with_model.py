@@ -4,16 +4,18 @@
     python -m bench grace_with_model --ask           asks the configured model for the missing ones
     python -m bench grace_with_model --ask --arm react --model-per-arm
 
-40 questions about a fictional company (bench/grace_questions.py). Arms: `one_search` searches for
-the question and answers; `react` is a loop of observing and deciding (`run_legacy_agent`); `grace`
-plans; `again` is `grace` asked a second time, after a person has said of each answer whether it is
-right, and the service has learned from that by the rules. In each arm the same person answers what
-the run asks: with the next fact that they know, else `proceed`, else `skip`.
+40 questions about a fictional company: `--questions energy`, or `ferry` (bench/grace_questions.py).
+Arms: `one_search` searches for the question and answers; `react` is a loop of observing and
+deciding (`run_legacy_agent`); `grace` plans; `again` is `grace` asked a second time, after a person
+has said of each answer whether it is right, and the service has learned from that by the rules. In
+each arm the same person answers what the run asks: with the next fact that they know, else
+`proceed`, else `skip`.
 
 The model is that of the service (HANSEI_LLM_PROVIDER, HANSEI_LLM_MODEL, HANSEI_OPENAI_BASE_URL).
 With `--model-per-arm`, its name ends in the name of the arm, so that each arm can have a reader of
-its own (bench/readers). Each answer is stored as soon as it is there: a bench that was stopped goes
-on where it was. Arms can run at the same time, but `again` needs `grace`.
+its own (bench/readers), and in `judge` for the calls that compare an answer with its sources, so
+that nobody judges their own answers. Each answer is stored as soon as it is there: a bench that was
+stopped goes on where it was. Arms can run at the same time, but `again` needs `grace`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Annotated
 import typer
 
 from bench.grace_arms import Answered, ArmBench
+from bench.grace_questions import SETS, load_set
 from bench.recorded_model import NotRecorded
 from bench.report import Report
 from bench.server import ROOT, measured_server
@@ -46,36 +49,51 @@ def main(
     ask: Annotated[bool, typer.Option(help="Ask the configured model, if needed.")] = False,
     model_per_arm: Annotated[bool, typer.Option(help="Add the arm to the model's name.")] = False,
     at_once: Annotated[int, typer.Option(help="Questions at the same time.")] = 20,
+    questions: Annotated[str, typer.Option(help=f"The set: {' or '.join(SETS)}.")] = SETS[0],
     recordings: Annotated[Path, typer.Option(help="Folder of the recorded answers.")] = RECORDINGS,
 ) -> None:
     configure_logging("console", "critical")
-    arms = [each for each in ARMS if each in (arm or (ARMS if ask else recorded_arms(recordings)))]
     if set(arm or ()) - {*ARMS}:
         raise typer.BadParameter(f"There are: {', '.join(ARMS)}.", param_hint="--arm")
+    if questions not in SETS:
+        raise typer.BadParameter(f"There are: {', '.join(SETS)}.", param_hint="--questions")
+    folder = recordings / questions
+    arms = [each for each in ARMS if each in (arm or (ARMS if ask else recorded_arms(folder)))]
+    if not arms:
+        raise SystemExit(f"{folder} has no recorded answers. Use --ask.")
     results: dict[str, list[Answered]] = {}
     with measured_server() as server:
         for name in arms:
-            bench = ArmBench(name, recordings, at_once)
-            model = open_model(name, model_per_arm) if ask else None
+            bench = ArmBench(name, folder, load_set(questions), at_once)
+            models = open_models(name, model_per_arm) if ask else (None, None)
             try:
-                results |= asyncio.run(bench.run(server, model))
+                results |= asyncio.run(bench.run(server, *models))
             except (NotRecorded, LLMError) as error:
                 raise SystemExit(f"{name}: {error} Stored answers are used again.") from None
             typer.echo(f"{name}: {bench.model.new_count} new answers of the model", err=True)
     report = to_report({name: results[name] for name in arms})
-    report.finish(write=recordings == RECORDINGS and arms == recorded_arms(recordings))
+    is_whole = questions == SETS[0] and arms == recorded_arms(folder)
+    report.finish(write=recordings == RECORDINGS and is_whole)
 
 
-def recorded_arms(recordings: Path = RECORDINGS) -> list[str]:
+def recorded_arms(folder: Path = RECORDINGS / SETS[0]) -> list[str]:
     """The arms that have recorded answers."""
-    return [arm for arm in ARMS if (recordings / f"{arm}.jsonl").exists()]
+    return [arm for arm in ARMS if (folder / f"{arm}.jsonl").exists()]
 
 
-def open_model(arm: str, model_per_arm: bool) -> LLM:
-    """The configured model, without the wrappers of the service."""
+def open_models(arm: str, model_per_arm: bool) -> tuple[LLM, LLM | None]:
+    """The configured model without the wrappers of the service, and the judge, if it has a name of
+    its own.
+    """
+    if not model_per_arm:
+        return _open_model(""), None
+    return _open_model(f"-{arm}"), _open_model("-judge")
+
+
+def _open_model(suffix: str) -> LLM:
     settings = Settings(_env_file=None)  # type: ignore[call-arg]
-    if model_per_arm:
-        name = f"{settings.llm_model or 'model'}-{arm}"
+    if suffix:
+        name = f"{settings.llm_model or 'model'}{suffix}"
         settings = settings.model_copy(update={"llm_model": name})
     models = open_configured_models(settings)
     if not models:

@@ -11,6 +11,8 @@ from pathlib import Path
 from bench.recordings import PATIENCE_SECONDS, without_fence_numbers
 from memory_api.llm.port import LLM, LLMReply, LLMRequest, TokenUsage
 
+JUDGE = "grace_judge"
+"""The purpose of the calls that compare an answer with its sources."""
 asking: ContextVar[str] = ContextVar("asking", default="")
 """What the calls of this context are for: the ID of a question, or ""."""
 
@@ -40,15 +42,18 @@ class RecordedModel:
     def __init__(self) -> None:
         self.file = Path()
         self.asked: LLM | None = None
+        self.judge: LLM | None = None
         self.known: dict[tuple[str, str], RecordedCall] = {}
         self.new_count = 0
         self.calls: dict[str, list[RecordedCall]] = defaultdict(list)
         """The calls by what they were for."""
         self.error: Exception | None = None
 
-    def use(self, file: Path, model: LLM | None) -> None:
-        """Answer from these recordings, and ask this model for what they lack."""
-        self.file, self.asked = file, model
+    def use(self, file: Path, model: LLM | None = None, judge: LLM | None = None) -> None:
+        """Answer from these recordings, and ask this model for what they lack: the judge, if there
+        is one, to compare an answer with its sources.
+        """
+        self.file, self.asked, self.judge = file, model, judge or model
         lines = file.read_text("utf8").splitlines() if file.exists() else []
         stored = [RecordedCall(**json.loads(line)) for line in lines]
         self.known = {(each.purpose, each.prompt): each for each in stored}
@@ -67,11 +72,12 @@ class RecordedModel:
         return LLMReply(call.answer, self.model, self.provider, usage)
 
     async def _ask(self, request: LLMRequest, prompt: str) -> RecordedCall:
-        if self.asked is None:
+        model = self.judge if request.purpose == JUDGE else self.asked
+        if model is None:
             raise NotRecorded(
                 f"{self.file} has no answer to a prompt of {asking.get()}. Use --ask."
             )
-        reply = await self.asked.complete(replace(request, timeout=PATIENCE_SECONDS))
+        reply = await model.complete(replace(request, timeout=PATIENCE_SECONDS))
         usage = reply.usage
         call = RecordedCall(
             request.purpose, prompt, reply.text, usage.input_tokens, usage.output_tokens

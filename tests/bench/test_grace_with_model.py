@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from bench.grace_arms import ArmBench, answer_as_person
-from bench.grace_questions import DESCRIPTIONS, load_documents, load_questions, matches
+from bench.grace_questions import SETS, load_set, matches
 from bench.grace_with_model import RECORDINGS, recorded_arms, to_report
 from bench.recorded_model import NotRecorded
 from bench.report import RESULTS
@@ -23,11 +24,14 @@ from tests.conftest import Database
 from tests.support.cases import each_case
 from tests.support.stub_provider import Call, StubProvider, answer
 
+FERRY = load_set("ferry")
 SOME = ("two-01", "two-18", "none-05", "simple-06")
 
 
-def test_questions_are_as_declared() -> None:
-    questions = load_questions()
+@each_case("name", SETS)
+def test_questions_are_as_declared(name: str) -> None:
+    loaded = load_set(name)
+    questions = loaded.questions
     by_type = {
         kind: [each for each in questions if each.type == kind]
         for kind in ("two", "none", "simple")
@@ -39,18 +43,20 @@ def test_questions_are_as_declared() -> None:
     }
     for group in by_type.values():
         assert sum(bool(each.facts) for each in group) == len(group) / 2
-    names = {name for _, name in load_documents()}
+    names = {name for _, name in loaded.documents}
     assert len(names) >= 12
-    assert {collection for collection, _ in load_documents()} == {*DESCRIPTIONS}
+    assert len(loaded.collections) == 3
+    assert {collection for collection, _ in loaded.documents} == {*loaded.collections}
     for each in questions:
         assert {*each.documents} <= names
         assert len(each.documents) >= {"two": 2, "simple": 1, "none": 0}[each.type]
         assert each.type != "simple" or len(each.documents) == 1
 
 
-def test_no_question_is_experience_with_another_one() -> None:
+@each_case("name", SETS)
+def test_no_question_is_experience_with_another_one(name: str) -> None:
     """Otherwise its prompt would depend on the order in which the runs end."""
-    terms = [{*query_terms(each.query)} for each in load_questions()]
+    terms = [{*query_terms(each.query)} for each in load_set(name).questions]
     for place, one in enumerate(terms):
         for other in terms[:place]:
             assert len(one & other) / len(one | other) < MIN_SIMILARITY
@@ -78,7 +84,7 @@ def test_right_answer(match: str, text: str, expected: str, is_right: bool) -> N
 
 @each_case("ending", ["right", "not found", "wrong"])
 def test_ending_of_a_question(ending: str) -> None:
-    two, none = load_questions()[0], load_questions()[20]
+    two, none = FERRY.questions[0], FERRY.questions[20]
     found = {"state": "done", "found": True, "answer": "M-30 [1]"}
     runs = {
         "right": (found, found | {"found": False}),
@@ -109,12 +115,11 @@ class Reader:
         self.prompts.append(text)
         if "You plan how an agent" in text:
             steps = [planned(1, "rag_search", []), planned(2, "reasoning", [1])]
-            return answer(
-                {"complexity": 0.3, "steps": steps, "success_criteria": "", "cited_bullets": []}
-            )
+            return answer({"complexity": 0.3, "steps": steps, "cited_bullets": []})
         if "Solve the task step by step" in text:
             search = {"thought": "", "tool": "rag_search", "tool_query": "leave", "answer": None}
-            finish = {"thought": "", "tool": None, "tool_query": None, "answer": "M-30 [1]"}
+            finish = {"thought": "", "tool": None, "tool_query": None, "answer": "M-30 [1]",
+                      "sufficient": "Quill" in text}  # fmt: skip
             return answer(finish if "<observation" in text else search)
         if "Compare an answer" in text:
             claims = [{"claim": "M-30", "verdict": "neutral"}]
@@ -126,9 +131,8 @@ class Reader:
 
 def planned(number: int, action: str, needs: list[int]) -> dict[str, Any]:
     return {
-        "step_id": number, "action": action, "description": action, "depends_on": needs,
-        "query": "annual leave" if action == "rag_search" else None, "collection": None,
-        "expected_output": "", "fallback": None,
+        "step_id": number, "action": action, "depends_on": needs, "collection": None,
+        "query": "annual leave" if action == "rag_search" else None, "fallback": None,
     }  # fmt: skip
 
 
@@ -137,14 +141,14 @@ def test_arm_that_is_run_again_asks_for_nothing_and_has_the_same_report(
     arm: str, database: Database, tmp_path: Path
 ) -> None:
     reader = Reader()
-    questions = [each for each in load_questions() if each.id in SOME]
+    asked = replace(FERRY, questions=[each for each in FERRY.questions if each.id in SOME])
     server = cast("MeasuredServer", database)
 
     def run(*, with_model: bool, only: str = arm) -> dict[str, Any]:
         with StubProvider() as stub:
             stub.behave = reader.behave
             llm = open_llm("openai", model="m", api_key="k", base_url=stub.openai_url)
-            bench = ArmBench(only, tmp_path, questions=questions)
+            bench = ArmBench(only, tmp_path, asked)
             return asyncio.run(bench.run(server, llm if with_model else None))
 
     if arm == "again":
@@ -169,10 +173,31 @@ def test_arm_that_is_run_again_asks_for_nothing_and_has_the_same_report(
     assert len(reader.prompts) == paid + 1
 
 
-def test_results_follow_from_the_recorded_answers(database: Database) -> None:
+def test_judge_may_be_another_model(database: Database, tmp_path: Path) -> None:
     server = cast("MeasuredServer", database)
+    asked = replace(FERRY, questions=[FERRY.questions[0]])
+    with StubProvider() as answering, StubProvider() as judging:
+        readers = {stub: Reader() for stub in (answering, judging)}
+        for stub, reader in readers.items():
+            stub.behave = reader.behave
+        models = [open_llm("openai", model="m", api_key="k", base_url=stub.openai_url)
+                  for stub in readers]  # fmt: skip
+        asyncio.run(ArmBench("grace", tmp_path, asked).run(server, *models))
+    is_judging = [["Compare an answer" in prompt for prompt in readers[stub].prompts]
+                  for stub in (answering, judging)]  # fmt: skip
+    assert is_judging[0]
+    assert not any(is_judging[0])
+    assert is_judging[1]
+    assert all(is_judging[1])
+
+
+@pytest.mark.skipif(not recorded_arms(), reason="no recorded answers to the present prompts")
+def test_results_follow_from_the_recorded_answers(database: Database) -> None:
+    """Whoever changes a prompt removes the recordings, which no longer fit."""
+    server = cast("MeasuredServer", database)
+    asked = load_set(SETS[0])
     results = {
-        arm: asyncio.run(ArmBench(arm, RECORDINGS).run(server, None))[arm]
+        arm: asyncio.run(ArmBench(arm, RECORDINGS / SETS[0], asked).run(server, None))[arm]
         for arm in recorded_arms()
     }
     assert to_report(results).text() == (RESULTS / "grace_with_model.md").read_text("utf8")

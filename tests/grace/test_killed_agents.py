@@ -8,8 +8,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import text
 
+from memory_api.core.db_errors import NoFreeConnection
+from memory_api.grace import executor, queries
+from memory_api.grace.tools.port import ToolResult
+from memory_api.grace.tools.rag_search import RAGSearchTool
 from tests.grace.conftest import URL, Agent
 from tests.grace.test_agent_runs import KNOWN, step
 
@@ -120,3 +125,27 @@ async def test_worker_that_always_dies_ends_the_run(agent: Agent) -> None:
         "The worker could not go on with the run: Its worker died 5 times."
     )
     assert [kind for _, kind in await agent.events(run_id)][-1] == "run_finished"
+
+
+async def test_a_model_call_survives_a_moment_without_a_connection(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look whether a person has cancelled the run is repeated; the work is not."""
+    looked: list[object] = []
+
+    async def refuse(*given: object) -> bool:
+        looked.append(given)
+        raise NoFreeConnection
+
+    async def search(*_: object) -> ToolResult:
+        while not looked:
+            await asyncio.sleep(0.01)
+        return ToolResult("Found.")
+
+    monkeypatch.setattr(executor, "CANCEL_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(queries, "get_cancel_requested", refuse)
+    monkeypatch.setattr(RAGSearchTool, "run", search)
+    plan = {"steps": [{"step_id": 1, "action": "rag_search", "description": "-", "query": "x"}]}
+    run = await agent.ask("x", plan=plan, interactive=False)
+    assert looked
+    assert run["steps"][0]["output"] == "Found."

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from pydantic import ValidationError
+
 from memory_api.grace.config import GraceConfig
 from memory_api.grace.execution_plan import (
     ExecutionPlan,
@@ -13,6 +16,7 @@ from memory_api.grace.execution_plan import (
     find_plan_problems,
 )
 from memory_api.grace.planner import (
+    PlannedSteps,
     PlanningContext,
     create_plan,
     estimate_complexity,
@@ -75,9 +79,21 @@ async def test_an_answer_flows_into_a_later_search() -> None:
     answer = PlanStepResult(step_id=2, status="success", action="reasoning", output="Ada\nLee [1]")
     filled = plan.steps[2].fill_query({1: found, 2: answer})
     assert filled.query == "Ada Lee born {1} {9}", "searches and unknown steps have no output"
+    missing = answer.model_copy(update={"found": False})
+    assert plan.steps[2].fill_query({2: missing}).query == "born {1} {9}", "no answer, no words"
     numbered = plan.steps[2].renumber({2: 5, 3: 6})
     assert (numbered.step_id, numbered.depends_on) == (6, [5])
     assert numbered.query == "{5} born {1} {9}"
+
+
+def test_words_of_a_person_are_no_words_of_a_search() -> None:
+    said = PlanStepResult(step_id=1, status="success", action="ask_user", output="On the Aldis.")
+    search = PlanStep(step_id=2, action="rag_search", description="d", query="{1} main engine",
+                      depends_on=[1])  # fmt: skip
+    assert search.fill_query({1: said}).query == "main engine"
+    assert search.model_copy(update={"query": "{1}"}).fill_query({1: said}).query == ""
+    answer = search.model_copy(update={"action": "reasoning", "query": "Engine? {1}"})
+    assert answer.fill_query({1: said}).query == "Engine? On the Aldis."
 
 
 async def test_template_without_model_prefers_the_default_collection() -> None:
@@ -188,3 +204,18 @@ def test_skip_drops_the_step_from_dependencies() -> None:
     result = skip_step(1, state_of((), (1,)))
     assert result.plan is not None
     assert [(s.step_id, s.depends_on) for s in result.plan.steps] == [(2, [])]
+
+
+def test_only_the_last_planned_step_may_have_no_query() -> None:
+    def plan(*queries: str | None) -> PlannedSteps:
+        steps = [
+            {"step_id": n, "action": "reasoning", "query": query, "collection": None,
+             "depends_on": [], "fallback": None}
+            for n, query in enumerate(queries, start=1)
+        ]  # fmt: skip
+        return PlannedSteps.model_validate({"complexity": 0, "steps": steps, "cited_bullets": []})
+
+    assert len(plan("Which ship?", None).steps) == 2
+    for queries in ((None, None), (" ", "Which ship?")):
+        with pytest.raises(ValidationError, match="Step 1 has no `query`"):
+            plan(*queries)

@@ -71,7 +71,7 @@ def decide_next(
     if is_search and weak and has_another_way and agent_run.replan_count < limit:
         _plan_again(agent_run, "low_confidence", step, "The search found little that fits.")
         return
-    if is_search and _is_judged_later(leg, rows, step, result):
+    if _is_judged_later(leg, rows, step, result):
         return
     interactive = agent_run.options.get("interactive", leg.config.intervention.interactive)
     rounds_left = agent_run.round_count < leg.config.intervention.max_rounds
@@ -104,10 +104,14 @@ def _should_search_again(
 def _is_judged_later(
     leg: Leg, rows: Sequence[AgentStepRow], step: PlanStep, result: PlanStepResult
 ) -> bool:
-    """Whether a model reads what this search found. Then the confidence in its answer decides
-    whether a person is asked, unless the search found too little to read.
+    """Whether a model reads what this step found. Then the confidence in its answer decides whether
+    a person is asked, unless this step found too little to read.
     """
-    if leg.model is None or result.confidence < leg.config.search.ask_back_below:
+    if leg.model is None or not result.found:
+        return False
+    if step.action in ANSWER_ACTIONS:
+        return any(step.step_id in row.spec["depends_on"] for row in rows)
+    if step.action not in SEARCH_ACTIONS or result.confidence < leg.config.search.ask_back_below:
         return False
     readers = [row for row in rows if row.spec["action"] in ANSWER_ACTIONS]
     return any(

@@ -40,7 +40,9 @@ class PlanStep(BaseModel):
 
     def fill_query(self, results: Mapping[int, PlanStepResult]) -> PlanStep:
         """The step with the outputs of steps that it depends on in its query, without citations.
-        Searches have no output of this kind.
+        Searches have no output of this kind. The reference to a step without an answer is removed,
+        and in a search that to a person's words: they are sentences, and choose between passages
+        (`rag_search`).
         """
 
         def output(found: re.Match[str]) -> str:
@@ -49,9 +51,13 @@ class PlanStep(BaseModel):
                 return found[0]
             if result.step_id not in self.depends_on:
                 return found[0]
-            return _CITATION.sub("", " ".join(result.output.split()))[:MAX_VARIABLE_LENGTH]
+            if not result.found or (result.action == "ask_user" and self.action in SEARCH_ACTIONS):
+                return ""
+            return without_citations(" ".join(result.output.split()))[:MAX_VARIABLE_LENGTH]
 
-        query = self.query and _VARIABLE.sub(output, self.query)[:4_000]
+        query = self.query and _VARIABLE.sub(output, self.query)
+        if query and query != self.query:
+            query = " ".join(query.split())[:4_000]
         return self.model_copy(update={"query": query})
 
     def renumber(self, numbers: Mapping[int, int]) -> PlanStep:
@@ -62,6 +68,11 @@ class PlanStep(BaseModel):
         depends_on = [numbers[each] for each in self.depends_on]
         changed = {"step_id": numbers[self.step_id], "depends_on": depends_on, "query": query}
         return self.model_copy(update=changed)
+
+
+def without_citations(text: str) -> str:
+    """The text without numbers of sources, which are those of one prompt or result."""
+    return _CITATION.sub("", text)
 
 
 def new_plan_id() -> str:

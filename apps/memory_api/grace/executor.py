@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
+from memory_api.core.db_errors import DatabaseUnavailable
 from memory_api.core.secret_redaction import redact
 from memory_api.grace import queries
 from memory_api.grace.agent_model import RunOverLimit
@@ -172,14 +173,22 @@ async def _with_cancellation(leg: Leg, work: Sequence[Any]) -> None:
                 task.result()
             if not pending:
                 return
-            async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
-                requested = await queries.get_cancel_requested(session, leg.agent_run_id)
-                if requested and not leg.has_ended:
-                    raise AgentRunCancelled
+            if await _is_cancel_requested(leg) and not leg.has_ended:
+                raise AgentRunCancelled
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _is_cancel_requested(leg: Leg) -> bool:
+    """Without a database, the next look finds out: what a model or tool is working on goes on."""
+    try:
+        async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+            return await queries.get_cancel_requested(session, leg.agent_run_id)
+    except DatabaseUnavailable as error:
+        log.warning("cancel_check_failed", error=str(error))
+        return False
 
 
 async def _run_step(
@@ -203,6 +212,8 @@ async def _run_step(
         leg.corrections,
         agent_run.options.get(CONVERSATION, ()),
         agent_run.options.get(PERSON_INPUTS, ()),
+        {each.step_id: each.query or each.description for each in state.plan.steps},
+        any(step.step_id in each.depends_on for each in state.plan.steps),
     )
     timed_out = False
     timeout = step.timeout_seconds or leg.config.executor.step_timeout_seconds

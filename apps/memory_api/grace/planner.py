@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import structlog
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.config import GraceConfig
@@ -35,11 +36,9 @@ class PlannedStep(BaseModel):
 
     step_id: int = Field(ge=1)
     action: str
-    description: str
     query: str | None
     collection: str | None
     depends_on: list[int]
-    expected_output: str
     fallback: str | None
 
 
@@ -48,8 +47,15 @@ class PlannedSteps(BaseModel):
 
     complexity: float = Field(ge=0, le=1)
     steps: list[PlannedStep] = Field(min_length=1)
-    success_criteria: str
     cited_bullets: list[str]
+
+    @model_validator(mode="after")
+    def _check_queries(self) -> Self:
+        """Only the last step may answer the question itself."""
+        missing = [each.step_id for each in self.steps[:-1] if not (each.query or "").strip()]
+        if missing:
+            raise ValueError(f"Step {missing[0]} has no `query`. Only the last step may have none.")
+        return self
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,8 @@ class PlanningContext:
     """Earlier questions and answers that this question follows up on, oldest first."""
     person_inputs: Sequence[str] = ()
     """What a person has added to the question, oldest first."""
+    searched: Sequence[str] = ()
+    """The words of all searches of the run up to now, also of plans that were replaced."""
 
 
 def estimate_complexity(query: str) -> float:
@@ -136,6 +144,7 @@ async def _plan_by_model(context: PlanningContext, model: AgentModel) -> Executi
         PlanStep.model_validate(
             step.model_dump()
             | {
+                "description": (step.query or "").strip()[:2_000] or "Answer the question.",
                 "collection": step.collection if step.collection in names else None,
                 "query": (step.query or "").strip()[:4_000] or context.query[:4_000],
             }
@@ -146,7 +155,6 @@ async def _plan_by_model(context: PlanningContext, model: AgentModel) -> Executi
         original_query=context.query,
         complexity=planned.complexity,
         steps=steps,
-        success_criteria=planned.success_criteria[:2_000],
         requires_confirmation=planned.complexity >= context.config.planner.confirm_above,
         engine="llm",
         cited_bullets=[key for key in planned.cited_bullets if key in context.bullet_keys],

@@ -20,6 +20,7 @@ from memory_api.core.db import asyncpg_connection, current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
 from memory_api.core.resources import read_sql
 from memory_api.grace.config import ThresholdSection
+from memory_api.grace.execution_plan import SEARCH_ACTIONS
 from memory_api.grace.tables import (
     AgentCalibrationRow,
     AgentEventRow,
@@ -165,6 +166,22 @@ async def get_cancel_requested(session: AsyncSession, agent_run_id: UUID) -> boo
 async def load_steps(session: AsyncSession, agent_run: AgentRunRow) -> Sequence[AgentStepRow]:
     """The steps of the current plan, in order."""
     return await list_steps(session, agent_run.id, agent_run.plan_number)
+
+
+async def list_searches(session: AsyncSession, agent_run_id: UUID) -> list[str]:
+    """The words of all searches of an agent run that have started, each once, oldest first."""
+    query = AgentStepRow.spec["query"].astext
+    found = await session.scalars(
+        select(query)
+        .where(
+            AgentStepRow.tenant_id == current_tenant_id(session),
+            AgentStepRow.agent_run_id == agent_run_id,
+            AgentStepRow.spec["action"].astext.in_(SEARCH_ACTIONS),
+            AgentStepRow.started_at.is_not(None),
+        )
+        .order_by(AgentStepRow.started_at, AgentStepRow.step_id)
+    )
+    return list(dict.fromkeys(filter(None, found)))
 
 
 async def list_steps(

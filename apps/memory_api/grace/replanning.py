@@ -33,6 +33,8 @@ FEEDBACK_WORDS = re.compile(
 )
 """Words by which an input on a step is taken as feedback on the plan."""
 MAX_TITLES = 2
+MAX_SEARCHED = 20
+"""Queries that a new plan is told not to repeat, the latest ones."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ async def make_replan(
     query = context.query
     if model is None:
         query = expand_query(why, state, context, with_titles=strategy == "full")
-        if not why.feedback and query in _searched(state):
+        if not why.feedback and query in (context.query, *context.searched):
             return ReplanResult("abort", None)  # the plan would be the same again
     situation = _describe(why, state, context, keep=strategy == "partial")
     made = await create_plan(
@@ -146,16 +148,6 @@ def expand_query(
         found = [source for each in state.results.values() for source in each.sources]
         words = [str(source.get("title") or "") for source in found[:MAX_TITLES]]
     return " ".join(dict.fromkeys([context.query, *filter(None, words)]))
-
-
-def _searched(state: ExecutionState) -> list[str]:
-    """The words of the searches that have started, and the question that they answer."""
-    started = [
-        step.query
-        for step in state.plan.steps
-        if step.action in SEARCH_ACTIONS and state.states[step.step_id] != "pending" and step.query
-    ]
-    return [state.plan.original_query, *started]
 
 
 def _needs_confirmation(why: ReplanContext, made: ExecutionPlan, context: PlanningContext) -> bool:
@@ -230,9 +222,9 @@ def _describe(
     if why.step_id is not None:
         step = state.step(why.step_id)
         lines.append(f"Step {why.step_id} ({step.action}): {step.description}")
-    searched = _searched(state)[1:]
-    if searched:
-        lines.append("Searched for:\n" + fence_text("\n".join(searched), label="queries"))
+    if context.searched:
+        words = "\n".join(context.searched[-MAX_SEARCHED:])
+        lines.append("Searched for:\n" + fence_text(words, label="queries"))
     if why.error:
         lines.append(fence_text(why.error[:1_000], label="error"))
     said = dict.fromkeys([*context.person_inputs, *filter(None, [why.feedback])])

@@ -11,7 +11,7 @@ All state is in rows, and each transaction leaves a state from which another wor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -66,7 +66,7 @@ from memory_api.runtime import Runtime
 
 BULLETS = "bullets"
 """Key of `options`: the block of the playbook and its keys, as they were when the run began."""
-BULLET_TOKENS = 1_500
+BULLET_TOKENS = 500
 ENDED = ("done", "failed", "cancelled")
 NO_COLLECTION = (
     "Project '{project_id}' has no collection to search. Create one with `hansei collection create"
@@ -355,7 +355,9 @@ async def _replan(leg: Leg, agent_run: AgentRunRow, state: ExecutionState) -> bo
             await enqueue_leg(leg.runtime, session, current, cooldown - since)
         return False
     strategy = choose_strategy(why, state, agent_run.replan_count, leg.config)
-    context = await _planning_context(leg, agent_run)
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        searched = await queries.list_searches(session, agent_run.id)
+    context = replace(await _planning_context(leg, agent_run), searched=searched)
     result = await make_replan(strategy, why, state, context, leg.model)
     await save_replan(leg, why, result)
     return True

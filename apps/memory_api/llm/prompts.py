@@ -73,8 +73,9 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
             "workflow/answer": "context query",
             "grace/plan": """schema tools collections bullets experience situation query
                 conversation""",
-            "grace/answer": "schema bullets context sources query person conversation",
-            "grace/judge": "schema sources query answer",
+            "grace/answer": """schema bullets context sources query question person
+                conversation""",
+            "grace/judge": "schema sources query answer person",
             "grace/act": "schema tools query observations iterations person conversation",
             "retrieval/prompt_block": "key_points",
         }.items()

@@ -88,6 +88,10 @@ class ToolContext:
     """Earlier questions and answers that the question follows up on, oldest first."""
     person_inputs: Sequence[str] = ()
     """What a person has added to the question, oldest first."""
+    queries: Mapping[int, str] = field(default_factory=dict[int, str])
+    """What each step of the plan searches for, asks or answers."""
+    is_intermediate: bool = False
+    """Whether other steps use the result of this one."""
 
     @property
     def sources(self) -> list[Source]:
@@ -99,12 +103,6 @@ class ToolContext:
                 key = (source.source, source.page, source.start, source.content)
                 found.setdefault(key, source)
         return list(found.values())
-
-    @property
-    def person_sources(self) -> list[Source]:
-        """What a person has added, in the form of sources, which an answer is compared with."""
-        title = "What the person who asks has said"
-        return [Source("person", each, 1.0, title) for each in self.person_inputs]
 
 
 class ToolInput(BaseModel):

@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import combinations
 from math import exp, log
 from statistics import fmean, pvariance
+from uuid import UUID
 
 from memory_api.collections.passages import Passage, search_passages
 from memory_api.grace.confidence import ConfidenceFactors
@@ -18,6 +19,8 @@ CANDIDATES = 20
 """Passages that are compared to weight the words of the query."""
 PREFERENCE = 0.05
 """A passage of the collection that the plan names precedes others that score as much more."""
+PERSON_PREFERENCE = 0.1
+"""So does a passage with all words that the person has said, in part one with some of them."""
 SHARE_WEIGHT, OFFSET = 8.0, 4.0
 """Fitted on 480 questions of JSQuAD and XQuAD, a third of them without their passage."""
 
@@ -31,28 +34,50 @@ class RAGSearchTool(Tool):
     )
 
     async def run(self, context: ToolContext, given: ToolInput) -> ToolResult:
-        top_k = max(CANDIDATES, context.config.search.top_k)
-        passages = await search_passages(
-            context.runtime,
-            context.tenant_id,
-            context.project_id,
-            context.collections,
-            given.query,
-            top_k=top_k,
-        )
-        texts = [f"{each.title or ''}\n{each.content}" for each in passages]
+        said = " ".join(context.person_inputs)
+        passages = await _find_passages(context, given.query)
+        if said:
+            passages |= await _find_passages(context, f"{given.query} {said}")
+        texts = [f"{each.title or ''}\n{each.content}" for each in passages.values()]
         scores = relevance_scores(given.query, texts)
-        found = [to_source(each, score) for each, score in zip(passages, scores, strict=True)]
-        found.sort(
-            key=lambda each: -each.score - PREFERENCE * (each.collection == given.collection)
+        by_person = _word_shares(said, texts)
+        ranked = sorted(
+            zip(map(to_source, passages.values(), scores), by_person, strict=True),
+            key=lambda each: (
+                -each[0].score
+                - PREFERENCE * (each[0].collection == given.collection)
+                - PERSON_PREFERENCE * each[1]
+            ),
         )
-        sources = select_sources(found, context.config)
+        sources = select_sources([source for source, _ in ranked], context.config)
         return ToolResult(
             "\n\n".join(source.content for source in sources),
             sources=sources,
             factors=search_factors(sources),
             found=bool(sources),
         )
+
+
+async def _find_passages(context: ToolContext, query: str) -> dict[UUID, Passage]:
+    """The candidates for a query."""
+    found = await search_passages(
+        context.runtime,
+        context.tenant_id,
+        context.project_id,
+        context.collections,
+        query[:10_000],
+        top_k=max(CANDIDATES, context.config.search.top_k),
+    )
+    return {each.memory_id: each for each in found}
+
+
+def _word_shares(words: str, texts: Sequence[str]) -> list[float]:
+    """For each text, the share of the words that it has."""
+    terms = content_terms(words)
+    return [
+        sum(term in known for term in terms) / len(terms) if terms else 0.0
+        for known in map(_terms_of, texts)
+    ]
 
 
 def to_source(passage: Passage, score: float) -> Source:

@@ -19,7 +19,7 @@ from memory_api.grace.tools.port import (
     ToolInput,
     ToolResult,
 )
-from memory_api.grace.tools.reasoning import cited_sources, format_inputs, judge_answer
+from memory_api.grace.tools.reasoning import cite_sources, format_inputs, judge_answer
 from memory_api.llm.untrusted_text import fence_text, fit_text
 
 OBSERVATION_TOKENS = 1_500
@@ -39,6 +39,9 @@ class LoopDecision(BaseModel):
     tool: str | None = Field(description="Name of a tool, or null to answer.")
     tool_query: str | None = Field(max_length=4_000, description="What the tool is asked.")
     answer: str | None = Field(max_length=20_000, description="The final answer, or null.")
+    sufficient: bool = Field(
+        default=True, description="Whether the observations answer the task; true for a tool call."
+    )
 
 
 class LegacyAgentTool(Tool):
@@ -66,7 +69,7 @@ class LegacyAgentTool(Tool):
                 LoopDecision, "act", values, temperature=context.config.llm.temperature
             )
             if step.answer and not step.tool:
-                return await self._finish(context, given, step.answer, sources)
+                return await self._finish(context, given, step, sources)
             observation = await self._call(context, tools, step, given, sources)
             observations.append(fence_text(observation, label="observation"))
         return ToolResult(
@@ -103,9 +106,13 @@ class LegacyAgentTool(Tool):
         return fit_text("\n".join(lines) or result.output or "No result.", OBSERVATION_TOKENS)
 
     async def _finish(
-        self, context: ToolContext, given: ToolInput, answer: str, sources: list[Source]
+        self,
+        context: ToolContext,
+        given: ToolInput,
+        decision: LoopDecision,
+        sources: list[Source],
     ) -> ToolResult:
-        cited = cited_sources(answer, sources)
+        answer, cited = cite_sources(decision.answer or "", sources)
         apologizes = bool(APOLOGY.search(answer))
         own = APOLOGETIC if apologizes else CONFIDENT
         scores = [source.score for source in cited]
@@ -116,7 +123,7 @@ class LegacyAgentTool(Tool):
             source_count=len(cited),
             llm_self_confidence=own,
         )
-        if apologizes or context.model is None:
+        if apologizes or not decision.sufficient or context.model is None:
             return ToolResult(answer, "partial", cited, factors, found=False)
         grounded = await judge_answer(context, context.model, given.query, answer, cited)
         return ToolResult(answer, sources=cited, factors=factors, grounded=grounded)

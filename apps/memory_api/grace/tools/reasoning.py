@@ -17,7 +17,7 @@ from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.confidence import ConfidenceFactors, Groundedness
 from memory_api.grace.conversation import format_conversation
 from memory_api.grace.corrections import Correction, choose_correction
-from memory_api.grace.execution_plan import SEARCH_ACTIONS
+from memory_api.grace.execution_plan import SEARCH_ACTIONS, without_citations
 from memory_api.grace.tools.port import (
     Source,
     Tool,
@@ -88,22 +88,26 @@ class ReasoningTool(Tool):
     async def _ask(
         self, context: ToolContext, model: AgentModel, given: ToolInput, sources: list[Source]
     ) -> ToolResult:
+        is_part = given.query != context.query
         values = {
             "bullets": context.bullets,
             "context": _format_context(context),
             "sources": fence_sources(sources),
             "person": format_inputs(context),
             "conversation": format_conversation(context.conversation),
+            "question": fence_text(context.query, label="question") if is_part else "",
             "query": fence_text(given.query, label="question"),
         }
         temperature = context.config.llm.temperature
         answer = await model.ask(SourcedAnswer, "answer", values, temperature=temperature)
-        cited = cited_sources(answer.answer, sources)
+        text, cited = cite_sources(answer.answer, sources)
         if not answer.sufficient:
-            return ToolResult(answer.answer, "partial", cited, _factors(cited), found=False)
-        grounded = await judge_answer(context, model, given.query, answer.answer, cited or sources)
+            return ToolResult(text, "partial", cited, _factors(cited), found=False)
+        if context.is_intermediate:  # the answer that uses it is compared with the sources of both
+            return ToolResult(text, sources=cited, factors=_factors(cited), is_checked=False)
+        grounded = await judge_answer(context, model, given.query, text, cited or sources)
         return ToolResult(
-            answer.answer,
+            text,
             sources=cited,
             factors=replace(_factors(cited), llm_self_confidence=grounded.self_evaluation,
                             query_coverage=grounded.coverage),
@@ -116,25 +120,47 @@ def _factors(sources: Sequence[Source]) -> ConfidenceFactors:
 
 
 def _format_context(context: ToolContext) -> str:
-    """The outputs of earlier steps. Those of searches are in the sources."""
-    texts = [
-        f"Step {number} ({result.action}):\n"
-        + fence_text(fit_text(result.output, MAX_CONTEXT_TOKENS), label="result")
-        for number, result in context.outputs.items()
-        if result.action not in SEARCH_ACTIONS and result.output
-    ]
+    """The outputs of earlier steps and what they answer. Those of searches are in the sources, and
+    those of a person in `format_inputs`.
+    """
+    texts: list[str] = []
+    for number, result in context.outputs.items():
+        if result.action in (*SEARCH_ACTIONS, "ask_user") or not result.output:
+            continue
+        output = fit_text(without_citations(result.output), MAX_CONTEXT_TOKENS)
+        asked = context.queries.get(number, "")
+        shown = fence_text(f"{asked}\n{output}".strip(), label="result")
+        texts.append(f"Step {number} ({result.action}):\n{shown}")
     return "\n\n".join(texts)
 
 
 def format_inputs(context: ToolContext) -> str:
-    """What a person has added, fenced: facts about their case, and no source to cite."""
-    return "\n".join(fence_text(each, label="person") for each in context.person_inputs)
+    """What a person has added, fenced and after the question that it answers: facts about their
+    case, and no source to cite.
+    """
+    asked = {
+        result.output: context.queries.get(number, "")
+        for number, result in context.outputs.items()
+        if result.action == "ask_user"
+    }
+    return "\n".join(
+        fence_text(f"{asked.get(each, '')}\n{each}".strip(), label="person")
+        for each in context.person_inputs
+    )
 
 
-def cited_sources(answer: str, sources: Sequence[Source]) -> list[Source]:
-    """The sources that an answer cites by number, in the order of the numbers."""
+def cite_sources(answer: str, sources: Sequence[Source]) -> tuple[str, list[Source]]:
+    """The answer with the sources that it cites numbered from 1 in the order of their numbers, and
+    these sources. A number that no source has is removed.
+    """
     numbers = sorted({int(number) for number in _CITATION.findall(answer)})
-    return [sources[number - 1] for number in numbers if 0 < number <= len(sources)]
+    known = [number for number in numbers if 0 < number <= len(sources)]
+
+    def renumber(found: re.Match[str]) -> str:
+        number = int(found[1])
+        return f"[{known.index(number) + 1}]" if number in known else ""
+
+    return _CITATION.sub(renumber, answer), [sources[number - 1] for number in known]
 
 
 async def judge_answer(
@@ -143,11 +169,13 @@ async def judge_answer(
     """Compare the claims of an answer with the sources and with what a person has said: by the
     model, or by the rules if the configuration says so.
     """
-    sources = [*sources, *context.person_sources]
+    said = [Source("person", each, 1.0) for each in context.person_inputs]
+    known = [*sources, *said]
     if not context.config.llm.light_model_judgments:
-        return judge_by_rules(answer, sources)
+        return judge_by_rules(answer, known)
     values = {
         "sources": fence_sources(sources),
+        "person": format_inputs(context),
         "query": fence_text(query, label="question"),
         "answer": fence_text(answer, label="answer"),
     }
@@ -157,7 +185,7 @@ async def judge_answer(
     for claim in judged.claims:
         # A judge may be talked into a verdict by the text that it judges: words must agree.
         verdict = claim.verdict
-        if verdict == "supported" and not _has_words_of(claim.claim, sources):
+        if verdict == "supported" and not _has_words_of(claim.claim, known):
             verdict, trusted = "neutral", False
         count[verdict] += 1
     own = judged.self_evaluation if trusted else min(judged.self_evaluation, UNTRUSTED)
