@@ -47,6 +47,7 @@ sys.dont_write_bytecode = False
 
 pytest_plugins = [
     "tests.support.ace_playbook",
+    "tests.support.demo",
     "tests.support.live_service",
     "tests.support.model_clients",
     "tests.support.model_service",

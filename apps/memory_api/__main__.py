@@ -37,7 +37,7 @@ Tenant = Annotated[str, typer.Option("--tenant", help="Tenant name or UUID.")]
 
 def register(app: typer.Typer) -> None:
     """Add the server commands to `app`. Entry point of the group `hansei.commands`."""
-    for command in (up, serve, worker, migrate, doctor, top, reembed, maintain, openapi):
+    for command in (up, demo, serve, worker, migrate, doctor, top, reembed, maintain, openapi):
         app.command()(command)
     app.command(hidden=True)(prepare)
     tenants = typer.Typer(
@@ -70,6 +70,18 @@ def up(
 ) -> None:
     """Start Hansei on this machine: database, API and worker, with a tenant and an API key."""
     _run("up", host=host, port=port, data_dir=data_dir, processes=processes, json=json)
+
+
+def demo(
+    tenant: Annotated[str, typer.Option(help="Tenant of the demo.")] = "demo",
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Delete the tenant of the demo.")
+    ] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Load two months of recorded history of two desks into a tenant of its own."""
+    _run("demo", tenant=tenant, remove=remove, data_dir=data_dir, json=json)
 
 
 def serve(

@@ -67,6 +67,7 @@ SQL_FILES = {
     "analytics/questions.sql",
     "budgets/queries.sql",
     "core/after_commit.sql",
+    "demo/demo.sql",
     "embedded/superuser.sql",
     "erasures/erasures.sql",
     "evaluation/queries.sql",

@@ -1,0 +1,85 @@
+"""`hansei demo`: loads two months of recorded history into a tenant of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+import sys
+import time
+from pathlib import Path
+
+import typer
+
+from memory_api.commands.database import CommandFailed, DatabaseUrls, exit_on_error, open_database
+from memory_api.commands.migrate import migrate_and_grant
+from memory_api.commands.tenants import owner_sessions
+from memory_api.core.ids import to_tenant_id
+from memory_api.core.settings import Settings
+from memory_api.core.telemetry import configure_logging
+from memory_api.demo.dates import Clock, move_times
+from memory_api.demo.history import DAYS, load_desks
+from memory_api.demo.load import open_loader
+from memory_api.demo.tenant import create_demo_tenant, is_demo, remove_tenant
+
+ABOUT = """\
+What is real: the agent runs and their results, and the answers of the reader that reflected and
+curated in place of a model, were recorded (docs/proof.md). This installation did everything else.
+What is composed: the days, the verdicts of mia@example.com, and the price of $3 and $15 for a
+million tokens read and written."""
+
+
+def run(tenant: str, remove: bool, data_dir: Path | None, json: bool) -> None:
+    with exit_on_error():
+        settings = Settings.load()
+        configure_logging(settings.log_format, "error")
+        with open_database(settings, data_dir) as urls:
+            work = _remove(urls, tenant) if remove else _load(settings, urls, tenant, json)
+            asyncio.run(work)
+
+
+async def _load(settings: Settings, urls: DatabaseUrls, name: str, json: bool) -> None:
+    started = time.monotonic()
+    if urls.embedded is not None:
+        await migrate_and_grant(urls)
+    desks, clock = load_desks(), Clock()
+    async with owner_sessions(urls.require_owner()) as owner:
+        tenant_id, key_id, key = await create_demo_tenant(owner, name)
+        try:
+            async with open_loader(
+                settings, urls.worker, desks, tenant_id, key_id, clock
+            ) as loader:
+                await loader.load(desks, _show_progress)
+            async with owner.for_tenant(tenant_id) as session:
+                await move_times(session, clock)
+        except BaseException:
+            await remove_tenant(owner, tenant_id)
+            raise
+    if json:
+        typer.echo(jsonlib.dumps({"tenant": name, "key": key, "traces": len(loader.trace_ids)}))
+        return
+    _show_progress(DAYS)
+    seconds = time.monotonic() - started
+    playbooks = " and ".join(f"{desk.playbook} ({desk.about.lower()})" for desk in desks)
+    typer.echo(
+        f"Loaded {len(loader.trace_ids)} agent runs over {DAYS} days in {seconds:.0f} seconds:"
+        f" {playbooks}.\n\n{ABOUT}\n\nAPI key of tenant {name}:\n\n  {key}\n\n"
+        f"Use it at /console, or `export HANSEI_API_KEY={key}`.\n"
+        f"`hansei demo --remove` deletes the tenant."
+    )
+
+
+async def _remove(urls: DatabaseUrls, name: str) -> None:
+    tenant_id = to_tenant_id(name)
+    async with owner_sessions(urls.require_owner()) as owner:
+        if not await is_demo(owner, tenant_id):
+            raise CommandFailed(f"Tenant {name} was not made by `hansei demo`. Nothing is removed.")
+        await remove_tenant(owner, tenant_id)
+    typer.echo(f"Removed tenant {name}.")
+
+
+def _show_progress(day: int) -> None:
+    """A line that counts the days, on a terminal."""
+    if sys.stderr.isatty():
+        end = "\n" if day == DAYS else ""
+        sys.stderr.write(f"\rday {day} of {DAYS}{end}")
+        sys.stderr.flush()

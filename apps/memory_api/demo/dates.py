@@ -1,0 +1,66 @@
+"""Moves the times of a tenant's rows from the minute of the load to the days of the history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from memory_api.core.db import current_tenant_id
+from memory_api.core.resources import load_sql
+from memory_api.demo.catalog import load_time_columns
+from memory_api.demo.history import DAYS
+
+KEPT_TABLES = {"api_keys", "console_sessions", "embedding_models", "upkeep_schedule", "audit_log"}
+"""Tables whose times are those of the installation."""
+INPUT_USD, OUTPUT_USD = "3", "15"
+"""The price of a million tokens in the demo. The recorded reader had none."""
+_CREATE_CLOCK = text(
+    "create temporary table demo_clock (real_at timestamptz primary key, shown_at timestamptz)"
+    " on commit drop"
+)
+_INSERT_MOMENT = text("insert into demo_clock values (:real_at, :shown_at)")
+
+
+@dataclass
+class Clock:
+    """When each item began, and at which time of the history: day 60 is `now`."""
+
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    moments: list[tuple[datetime, datetime]] = field(
+        default_factory=list[tuple[datetime, datetime]]
+    )
+
+    def begin(self, day: float) -> None:
+        """An item of this day begins."""
+        shown = self.now - timedelta(days=DAYS - day)
+        if self.moments and shown <= self.moments[-1][1]:
+            shown = self.moments[-1][1] + timedelta(minutes=1)
+        self.moments.append((datetime.now(UTC), shown))
+
+
+async def move_times(session: AsyncSession, clock: Clock) -> None:
+    """Move all times of the session's tenant. The durations of runs stay. Needs the owner role."""
+    tenant = {"tenant": current_tenant_id(session)}
+    await session.execute(_CREATE_CLOCK)
+    moments = [{"real_at": real, "shown_at": shown} for real, shown in clock.moments]
+    await session.execute(_INSERT_MOMENT, moments)
+    for table, columns in (await load_time_columns(session)).items():
+        if table not in KEPT_TABLES:
+            changes = ", ".join(f"{name} = {_shown(f't.{name}')}" for name in columns)
+            change = text(f"update {table} t set {changes} where t.tenant_id = :tenant")
+            await session.execute(change, tenant)
+    prices = {"input_usd": INPUT_USD, "output_usd": OUTPUT_USD}
+    await session.execute(load_sql("demo/demo.sql", "price_calls"), tenant | prices)
+    await session.execute(load_sql("demo/demo.sql", "delete_totals"), tenant)
+    await session.execute(load_sql("demo/demo.sql", "recount_totals"), tenant)
+
+
+def _shown(column: str) -> str:
+    """The time of the history that belongs to the time of a column."""
+    return (
+        f"coalesce((select c.shown_at + ({column} - c.real_at) from demo_clock c"
+        f" where c.real_at <= {column} order by c.real_at desc limit 1), {column})"
+    )

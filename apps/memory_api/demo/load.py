@@ -1,0 +1,260 @@
+"""Loads the recorded history into a tenant of its own, on the paths that every client uses: traces,
+learning runs, verdicts and settings are written by the code of the service.
+
+Only two things differ. A recording answers in place of a model (`recorded_model.py`). And each item
+happens now; when all are done, the times of the tenant's rows are moved to the days of the history
+(`dates.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from memory_api.auth.identity import Identity, KeyScope
+from memory_api.bootstrap import build_model_chain, build_runtime
+from memory_api.budgets.accounting import ModelAccounting
+from memory_api.core.db import Sessions, open_engine
+from memory_api.core.errors import HanseiError
+from memory_api.core.ids import new_signed_id
+from memory_api.core.resources import load_sql
+from memory_api.core.settings import Settings
+from memory_api.demo.dates import Clock
+from memory_api.demo.history import DAYS, Desk, Json
+from memory_api.demo.recorded_model import RecordedModel
+from memory_api.embeddings.registry import open_default_embedder
+from memory_api.llm.circuit_breaker import CircuitBreakers
+from memory_api.playbooks.editing.edits import update_settings
+from memory_api.playbooks.editing.transaction import create_missing_playbook
+from memory_api.playbooks.models import DeltaContextItem
+from memory_api.playbooks.proposals.review import apply_or_propose
+from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.retrieval.log import load_retrieval_secret
+from memory_api.playbooks.tables import RetrievalRow
+from memory_api.playbooks.verdicts.quarantine import QUARANTINE_ACTOR
+from memory_api.playbooks.verdicts.record import NewVerdict, record_verdicts
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.chain import CURATE, next_run_id
+from memory_api.runs.queries import get_run
+from memory_api.runtime import Runtime
+from memory_api.traces.intake import TraceIntake
+from memory_api.traces.schemas import CreateTraceRequest, ReflectMode
+from memory_api.traces.storage import prepare_trace
+from memory_api.worker import process_ticket
+
+PROJECT = "default"
+
+
+class DemoFailed(HanseiError):
+    """A run of the demo failed."""
+
+
+@dataclass
+class LocalQueue:
+    """The tickets of this process. No worker of the service sees them."""
+
+    tickets: deque[Ticket] = field(default_factory=deque[Ticket])
+    curations: deque[Ticket] = field(default_factory=deque[Ticket])
+    """Those of curations wait until the day on which the playbook is curated."""
+
+    async def enqueue(
+        self, session: AsyncSession, tickets: Sequence[Ticket], *, after: timedelta | None = None
+    ) -> None:
+        for ticket in tickets:
+            run = await get_run(session, ticket.run_id)
+            is_curation = run is not None and run.kind == CURATE
+            (self.curations if is_curation else self.tickets).append(ticket)
+
+    async def get_remaining_capacity(self, session: AsyncSession) -> int:
+        return 1_000_000
+
+    async def admit(self, session: AsyncSession, count: int = 1) -> None:
+        """The demo is small."""
+
+    async def consume(self, *_args: object, **_options: object) -> None:
+        raise NotImplementedError("The demo executes its runs itself.")
+
+
+@dataclass
+class Loader:
+    """Loads the items of all desks, by day. `clock` learns when each one happened."""
+
+    runtime: Runtime
+    queue: LocalQueue
+    caller: Identity
+    clock: Clock
+    model: RecordedModel
+    trace_ids: dict[str, UUID] = field(default_factory=dict[str, UUID])
+
+    async def load(self, desks: Sequence[Desk], on_day: Callable[[int], None]) -> None:
+        for desk in desks:
+            await create_missing_playbook(self.runtime, self.caller.tenant_id, _ref(desk))
+        for desk, item in _by_day(desks):
+            self.clock.begin(item["day"])
+            on_day(int(item["day"]))
+            if item["type"] == "run":
+                await self._run(desk, item)
+            elif item["type"] == "curate":
+                await self._curate()
+            elif item["type"] == "verdict":
+                await self._verdict(desk, item)
+            else:
+                await self._propose(desk, item)
+        self.clock.begin(DAYS)
+
+    async def _curate(self) -> None:
+        while self.queue.curations:
+            self.queue.tickets.append(self.queue.curations.popleft())
+            await self._process()
+            async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
+                tenant = {"tenant": self.caller.tenant_id}
+                rows = await session.execute(load_sql("demo/demo.sql", "bullet_keys"), tenant)
+                self.model.keys.update((row.title, row.key) for row in rows)
+
+    async def _run(self, desk: Desk, run: Json) -> None:
+        retrieval_id = await self._retrieve(desk, run)
+        answer = {"event_type": "llm_response", "content": run["answer"]}
+        trace = CreateTraceRequest.model_validate(
+            {
+                "playbook": desk.playbook,
+                "external_id": run["name"],
+                "task_key": run["task_key"],
+                "task_description": run["task"],
+                "query": run["task"],
+                "outcome": run["outcome"],
+                "error": {"error_message": run["error"]} if run["error"] else None,
+                "events": [*run["events"], answer],
+                "tools": desk.tools,
+                "retrieval_id": retrieval_id,
+                "used_bullet_keys": self._keys(run["used"]),
+                "metadata": run["usage"] or {},
+            }
+        )
+        new = await prepare_trace(trace, self.caller.tenant_id, PROJECT, None)
+        intake = TraceIntake(self.runtime, self.caller, _mode(run))
+        async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
+            receipt = await intake.accept(session, new, sanitized=False)
+        self.trace_ids[run["name"]] = receipt.trace_id
+        await self._process()
+
+    async def _retrieve(self, desk: Desk, run: Json) -> UUID | None:
+        """What the agent of the recording had, as a render would have stored it."""
+        advice, sessions = run["advice"], self.runtime.sessions
+        if advice == []:
+            return None  # the playbook was empty
+        secret = await load_retrieval_secret(sessions, self.caller.tenant_id)
+        async with sessions.for_tenant(self.caller.tenant_id) as session:
+            playbook = await get_playbook(session, _ref(desk))
+            assert playbook is not None, "created first"
+            row = RetrievalRow(
+                tenant_id=self.caller.tenant_id,
+                id=new_signed_id(secret, playbook.scope_id),
+                scope_id=playbook.scope_id,
+                version=playbook.version,
+                kind="render",
+                query=run["task"],
+                bullet_keys=self._keys(advice or ()),
+                advice_held_out=advice is None,
+            )
+            session.add(row)
+            return row.id
+
+    async def _verdict(self, desk: Desk, verdict: Json) -> None:
+        new = NewVerdict(
+            self.model.keys[verdict["bullet"]],
+            verdict["tag"],
+            "human",
+            reason=verdict["reason"],
+            trace_id=self.trace_ids[verdict["run"]],
+            actor=verdict["actor"],
+        )
+        await record_verdicts(self.runtime, self.caller.tenant_id, _ref(desk), [new])
+
+    async def _propose(self, desk: Desk, item: Json) -> None:
+        """From now on, a person reviews the changes of the playbook, and one waits."""
+        tenant_id, ref = self.caller.tenant_id, _ref(desk)
+        settings = {"review_mode": "required"}
+        await update_settings(self.runtime, tenant_id, ref, settings, ChangeAuthor(item["actor"]))
+        fields = ("title", "when_to_use", "content", "reasoning")
+        delta = DeltaContextItem(
+            type="UPDATE",
+            bullet_id=self.model.keys[item["bullet"]],
+            **{name: item[name] for name in fields},
+        )
+        author = ChangeAuthor(QUARANTINE_ACTOR, item["reason"])
+        await apply_or_propose(self.runtime, tenant_id, ref, [delta], author)
+
+    def _keys(self, titles: Iterable[str]) -> list[str]:
+        """The keys of the bullets that exist here, too."""
+        return [self.model.keys[title] for title in titles if title in self.model.keys]
+
+    async def _process(self) -> None:
+        """Execute all runs except curations, and those that follow from them."""
+        tickets = self.queue.tickets
+        while tickets:
+            ticket = tickets.popleft()
+            delay = await process_ticket(self.runtime, ticket, may_continue=lambda: True)
+            if delay is not None:
+                raise DemoFailed(await self._failure(ticket))
+
+    async def _failure(self, ticket: Ticket) -> str:
+        """Why the run of a ticket, or one that follows it, would be tried again."""
+        async with self.runtime.sessions.for_tenant(ticket.tenant_id) as session:
+            run = await get_run(session, ticket.run_id)
+            while run is not None and (run_id := next_run_id(run)) is not None:
+                run = await get_run(session, run_id)
+        assert run is not None, "the demo deletes no run"
+        return f"The {run.kind} run {run.id} of the demo failed: {run.error}"
+
+
+@asynccontextmanager
+async def open_loader(
+    settings: Settings, url: str, desks: Sequence[Desk], tenant_id: UUID, key_id: UUID, clock: Clock
+) -> AsyncGenerator[Loader]:
+    """A loader with the role of the worker."""
+    options = {
+        "trusted_feedback": "error,ground_truth",  # the desks check the results
+        "reflection_batch_size": 1,
+        "reflective_memory_enabled": True,
+        "reflective_memory_mode": "lite",
+        "curation_interval": 0,
+    }
+    settings = settings.model_copy(update=options)
+    sessions, queue = Sessions(open_engine(url, pool_size=4)), LocalQueue()
+    accounting, breakers = ModelAccounting(sessions), CircuitBreakers()
+    model = RecordedModel(desks)
+    llm = build_model_chain(
+        [model], sessions, accounting, breakers, attempts=1, max_concurrent_calls=1
+    )
+    embedder = open_default_embedder(settings)
+    runtime = build_runtime(settings, sessions, embedder, queue, llm, breakers)
+    caller = Identity(tenant_id, key_id, frozenset({KeyScope.ADMIN}))
+    try:
+        yield Loader(runtime, queue, caller, clock, model)
+    finally:
+        await accounting.aclose()
+        await runtime.embedding_models.embedder_cache.aclose()
+        await sessions.close()
+
+
+def _mode(run: Json) -> ReflectMode:
+    """What was reflected on is recorded; a failed run without a recorded reflection is stored."""
+    if run["reflection"]:
+        return "always"
+    return "auto" if run["outcome"] == "success" and run["advice"] else "never"
+
+
+def _ref(desk: Desk) -> PlaybookRef:
+    return PlaybookRef(PROJECT, desk.playbook)
+
+
+def _by_day(desks: Sequence[Desk]) -> Iterator[tuple[Desk, Json]]:
+    items = [(desk, item) for desk in desks for item in desk.items]
+    yield from sorted(items, key=lambda pair: pair[1]["day"])

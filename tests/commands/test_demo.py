@@ -1,0 +1,123 @@
+"""`hansei demo`: what it loads, where it is refused, and that it leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from memory_api.commands import demo as commands
+from memory_api.demo.history import DAYS, FILE, load_desks
+from tests.conftest import TestTenant
+from tests.support.api_calls import new_trace
+from tests.support.demo import Demo, environment
+from tests.support.server_command import run_command, run_command_here
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
+
+
+async def test_history_covers_sixty_days_that_end_now(demo: Demo) -> None:
+    first, last, runs = (
+        await demo.fetch("select min(created_at), max(created_at), count(*) from traces")
+    )[0]
+    now = datetime.now(UTC)
+    assert timedelta(days=DAYS - 1) < now - first < timedelta(days=DAYS + 1)
+    assert last < now
+    assert runs == sum(item["type"] == "run" for desk in load_desks() for item in desk.items) == 320
+    weeks = await demo.fetch("select distinct date_trunc('week', created_at) from llm_calls")
+    assert len(weeks) >= 5, "the costs are not of one day"
+
+
+async def test_no_time_is_that_of_the_load(demo: Demo) -> None:
+    """Each row has a time of the history, the newest ones too."""
+    day_ago = datetime.now(UTC) - timedelta(hours=12)
+    for table in ("traces", "runs", "memories", "playbook_versions", "bullet_verdicts"):
+        rows = await demo.fetch(f"select count(*) from {table} where created_at > $1", day_ago)
+        assert rows[0][0] <= 12, f"{table}: {rows[0][0]} rows of the last twelve hours"
+    backwards = await demo.fetch("select id from runs where finished_at < started_at")
+    assert not backwards
+
+
+async def test_recorded_answers_become_the_recorded_playbooks(demo: Demo) -> None:
+    bullets = await demo.fetch(
+        "select s.name, m.title, m.status from memories m join scopes s on s.id = m.scope_id"
+        " where m.kind = 'bullet' and m.status <> 'deleted' order by 1, 2"
+    )
+    active = [(desk, title) for desk, title, status in bullets if status == "active"]
+    assert [title for desk, title in active if desk == "airline"] == [
+        "Message 'invoice' after change_name",
+        "Portal for crew passengers",
+        "charge_fee: code instead of id",
+        "credit_miles: multiples of 250",
+        "order_assistance: time with AM or PM",
+        "rebook: fare light for all booking types",
+        "reissue_ticket after assign_seat",
+        "reload_booking before add_bag",
+    ]
+    assert sum(desk == "orders" for desk, _ in active) == 6
+
+
+async def test_harmful_bullets_are_found_and_one_proposal_waits(demo: Demo) -> None:
+    found = await demo.fetch(
+        "select title, helpful > 0, harmful > helpful from memories"
+        " where kind = 'bullet' and status = 'quarantined' and harmful > 0 order by title"
+    )
+    assert found == [
+        ("Carrier of set_ship_date", True, True),
+        ("Round the quantity of add_item up to dozens", True, True),
+    ]
+    assert (await demo.fetch("select state from playbook_proposals")) == [("waiting",)]
+
+
+async def test_runs_are_done_and_no_worker_waits_for_them(demo: Demo) -> None:
+    assert await demo.fetch("select distinct state from runs") == [("done",)]
+
+
+def test_demo_is_refused_where_it_is_loaded(demo: Demo) -> None:
+    status, _, errors = demo.run()
+    assert (status, "has data" in errors, "--remove" in errors) == (1, True, True), errors
+
+
+async def test_tenant_with_data_is_neither_filled_nor_removed(
+    api: object, tenant: TestTenant, demo: Demo
+) -> None:
+    await new_trace(api)  # type: ignore[arg-type]
+    options = environment(demo.database)
+    status, _, errors = await run_command(("demo", "--tenant", tenant.slug), options)
+    assert (status, "has data" in errors) == (1, True), errors
+    status, _, errors = await run_command(("demo", "--tenant", tenant.slug, "--remove"), options)
+    assert (status, "was not made by" in errors) == (1, True), errors
+
+
+async def test_removal_leaves_no_row_and_touches_no_other_tenant(
+    demo: Demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = load_desks()[1]
+    monkeypatch.setattr(commands, "load_desks", lambda: [replace(desk, items=desk.items[:3])])
+    slug = f"{demo.slug}-2"
+    options = environment(demo.database)
+    made = await run_command(("demo", "--tenant", slug, "--json"), options)
+    assert made[0] == 0, made[2]
+    second = Demo(slug, json.loads(made[1])["key"], demo.database, 0.0)
+    tables = await demo.fetch(
+        "select distinct table_name from information_schema.columns join information_schema.tables"
+        " using (table_schema, table_name) where table_schema = 'public'"
+        " and column_name = 'tenant_id' and table_type = 'BASE TABLE'"
+    )
+    before = {name: await demo.fetch(f"select count(*) from {name}") for (name,) in tables}
+    removed = await asyncio.to_thread(
+        run_command_here, ("demo", "--tenant", slug, "--remove"), options
+    )
+    assert removed[0] == 0, removed[2]
+    for (name,) in tables:
+        assert await second.fetch(f"select count(*) from {name}") == [(0,)], name
+        assert await demo.fetch(f"select count(*) from {name}") == before[name], name
+    again = await run_command(("tenant", "create", slug), options)
+    assert (again[0], "Created" in again[1]) == (0, True), again
+
+
+def test_data_are_small() -> None:
+    assert FILE.stat().st_size < 100_000
