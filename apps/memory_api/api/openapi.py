@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, count
 from typing import Any
 
 from fastapi import FastAPI
@@ -67,6 +70,8 @@ def install_openapi(app: FastAPI) -> None:
             )
             _add_problems(app.openapi_schema)
             _drop_read_only(app.openapi_schema)
+            _drop_titles(app.openapi_schema)
+            _share_parameters(app.openapi_schema)
         return app.openapi_schema
 
     app.openapi = build_document
@@ -89,6 +94,39 @@ def _drop_read_only(document: dict[str, Any]) -> None:
     for schema in document["components"]["schemas"].values():
         for field in schema.get("properties", {}).values():
             field.pop("readOnly", None)
+
+
+def _drop_titles(document: dict[str, Any]) -> None:
+    """Remove the titles of parameters and fields, which only repeat their names."""
+    schemas = [field for _, field in _parameters(document)]
+    for schema in document["components"]["schemas"].values():
+        schemas += schema.get("properties", {}).values()
+    for schema in schemas:
+        schema.pop("title", None)
+        schema.get("schema", {}).pop("title", None)
+
+
+def _share_parameters(document: dict[str, Any]) -> None:
+    """Replace parameters that several operations have by references to one definition."""
+    counts = Counter(json.dumps(parameter) for _, parameter in _parameters(document))
+    shared: dict[str, Any] = {}
+    for holder, parameter in list(_parameters(document)):
+        text = json.dumps(parameter)
+        if counts[text] == 1:
+            continue
+        name = parameter["name"].replace("-", "_").lower()
+        names = chain([name], (f"{name}_{n}" for n in count(2)))
+        name = next(name for name in names if shared.setdefault(name, parameter) == parameter)
+        holder[holder.index(parameter)] = {"$ref": f"#/components/parameters/{name}"}
+    document["components"]["parameters"] = shared
+
+
+def _parameters(document: dict[str, Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Each parameter, with the list that contains it."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            parameters = operation.get("parameters", [])
+            yield from ((parameters, parameter) for parameter in parameters)
 
 
 def _share_problem_responses(paths: dict[str, Any]) -> dict[str, Any]:
