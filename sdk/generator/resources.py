@@ -16,6 +16,7 @@ from sdk.generator.schemas import (
     Schema,
     input_type,
     operations,
+    parameters,
     ref_name,
     request_body,
     response_schema,
@@ -146,11 +147,11 @@ def _is_text(operation: Schema) -> bool:
 
 
 def _arguments(document: Schema, method: str, operation: Schema) -> list[Argument]:
-    found: list[Argument] = []
-    for parameter in operation.get("parameters", []):
-        if parameter["name"] in HIDDEN or _is_internal(operation, parameter["name"]):
-            continue
-        found.append(_parameter(document, parameter))
+    found = [
+        _parameter(document, parameter)
+        for parameter in parameters(document, operation)
+        if parameter["name"] not in HIDDEN and not _is_internal(operation, parameter["name"])
+    ]
     body = request_body(document, operation)
     required = body.get("required", [])
     for name, schema in body.get("properties", {}).items():
@@ -160,8 +161,7 @@ def _arguments(document: Schema, method: str, operation: Schema) -> list[Argumen
     paths = [each for each in found if each.place == "path"]
     needed = [each for each in found if each.place != "path" and each.default is None]
     rest = [each for each in found if each.default is not None]
-    chosen = POSITIONAL.get(operation["operationId"])
-    first = [each for each in rest if each.name == chosen]
+    first = [each for each in rest if each.name == POSITIONAL.get(operation["operationId"])]
     for each in (*paths, *needed, *first):
         each.is_positional = True
     return [*paths, *needed, *first, *(each for each in rest if each not in first)]

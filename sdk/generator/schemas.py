@@ -19,12 +19,20 @@ WITHOUT_MEANING = frozenset(
 
 
 def resolve(document: Schema, schema: Schema) -> Schema:
+    """A schema, or another component of the document, behind a reference."""
     reference = schema.get("$ref")
-    return document["components"]["schemas"][ref_name(reference)] if reference else schema
+    if reference is None:
+        return schema
+    kind, name = reference.split("/")[-2:]
+    return document["components"][kind][name]
 
 
 def ref_name(reference: str) -> str:
     return reference.removeprefix(PREFIX)
+
+
+def parameters(document: Schema, operation: Schema) -> list[Schema]:
+    return [resolve(document, each) for each in operation.get("parameters", [])]
 
 
 def references(document: Schema, *roots: object) -> set[str]:

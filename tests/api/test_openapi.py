@@ -41,20 +41,20 @@ NOT_YET = {
 
 
 def operation_of(app: FastAPI, route: str) -> Operation:
-    """An operation with its responses instead of references to them."""
+    """An operation with its parameters and responses instead of references to them."""
     method, path = route.split()
     operation = app.openapi()["paths"][path][method.lower()]
-    shared = app.openapi()["components"]["responses"]
-    responses = {
-        status: shared[response["$ref"].rpartition("/")[2]] if "$ref" in response else response
-        for status, response in operation["responses"].items()
-    }
-    return operation | {"responses": responses}
+    responses = {s: resolve(app, response) for s, response in operation["responses"].items()}
+    parameters = [resolve(app, each) for each in operation.get("parameters", [])]
+    return operation | {"responses": responses, "parameters": parameters}
 
 
-def resolve(app: FastAPI, schema: Operation) -> Operation:
-    name = schema.get("$ref")
-    return app.openapi()["components"]["schemas"][name.rpartition("/")[2]] if name else schema
+def resolve(app: FastAPI, part: Operation) -> Operation:
+    """A schema, parameter or response behind a reference."""
+    if "$ref" not in part:
+        return part
+    kind, name = part["$ref"].split("/")[-2:]
+    return app.openapi()["components"][kind][name]
 
 
 def validate(app: FastAPI, schema: Operation, value: Any) -> None:

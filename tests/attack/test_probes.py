@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from httpx2 import AsyncClient
 
 from memory_api.runtime import Runtime
+from sdk.generator.schemas import parameters
 from tests.support.api_calls import count, event, new_key, new_memory, new_trace
 from tests.support.playbook_api import Book
 
@@ -45,9 +46,12 @@ Operation = tuple[str, str, dict[str, Any]]
 
 
 def operations(app: FastAPI) -> Iterator[Operation]:
-    for path, item in app.openapi()["paths"].items():
+    """Each operation, with its parameters instead of references to them."""
+    document = app.openapi()
+    for path, item in document["paths"].items():
         for method, operation in item.items():
-            yield method.upper(), path, operation
+            found = operation | {"parameters": parameters(document, operation)}
+            yield method.upper(), path, found
 
 
 def example_body(operation: dict[str, Any]) -> Any:
@@ -56,7 +60,7 @@ def example_body(operation: dict[str, Any]) -> Any:
 
 
 def query_names(operation: dict[str, Any]) -> list[str]:
-    return [p["name"] for p in operation.get("parameters", ()) if p["in"] == "query"]
+    return [p["name"] for p in operation["parameters"] if p["in"] == "query"]
 
 
 async def fill(api: AsyncClient, drain: Any, tenant: Any, marker: str) -> dict[str, str]:

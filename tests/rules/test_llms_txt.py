@@ -9,6 +9,7 @@ from hansei import Hansei
 from hansei.cli.main import app
 from memory_api.core.settings import Settings
 from memory_api.main import create_app
+from sdk.generator.schemas import parameters
 from tests.support.paths import ROOT
 
 TEXT = (ROOT / "docs/llms.txt").read_text(encoding="utf-8")
@@ -17,13 +18,14 @@ ROUTE = re.compile(rf"({METHODS}(?:, {METHODS})*) (/(?:api|workflow)/[\w/{{}}]+)
 
 
 def test_every_documented_route_exists_with_parameters() -> None:
-    paths = create_app(Settings.load(), "postgresql://nobody@localhost/none").openapi()["paths"]
+    document = create_app(Settings.load(), "postgresql://nobody@localhost/none").openapi()
+    paths = document["paths"]
     found = ROUTE.findall(TEXT)
     assert len(found) >= 20
     for methods, path, query in found:
         for method in methods.lower().split(", "):
             assert method in paths[path], (method, path)
-            known = {each["name"] for each in paths[path][method].get("parameters", [])}
+            known = {each["name"] for each in parameters(document, paths[path][method])}
             assert set(re.findall(r"(\w+)=", query)) <= known
 
 
