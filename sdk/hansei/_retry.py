@@ -1,4 +1,4 @@
-"""Decides what follows from a response: return it, retry, or raise an error. Does no I/O."""
+"""Decides what follows from a response: return it, retry, or raise an error. Logs each attempt."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import httpx2
 
+from hansei._log import LOGGER
 from hansei._request import API, Request
 from hansei.errors import (
     APIConnectionError,
@@ -54,6 +55,10 @@ class RequestAttempts(Generic[T]):
 
     def evaluate(self, outcome: httpx2.Response | httpx2.RequestError) -> httpx2.Response | Pause:
         """Call it once for each attempt. Raises `APIError` when no retry is left or useful."""
+        call = f"{self._request.method} {self._request.path}"
+        if isinstance(outcome, httpx2.Response):
+            request_id = outcome.headers.get("x-request-id", "none")
+            LOGGER.debug("%s: status %d, request ID %s", call, outcome.status_code, request_id)
         if isinstance(outcome, httpx2.Response) and self._is_accepted(outcome):
             return outcome
         error = (
@@ -66,7 +71,9 @@ class RequestAttempts(Generic[T]):
             raise error
         self._retries_left -= 1
         self._pause *= 2
-        return Pause(pause * random.uniform(1.0, 1.2))
+        planned = Pause(pause * random.uniform(1.0, 1.2))
+        LOGGER.info("%s: retry in %.1f seconds. %s", call, planned.seconds, error)
+        return planned
 
     def parse(self, response: httpx2.Response) -> T:
         """The result of the call. Raises `APIResponseError` for a body of something else."""

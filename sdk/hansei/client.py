@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar, Unpack
 import httpx2
 
 from hansei._flows import Flow, Item, SubFlow
+from hansei._log import configure as configure_log
 from hansei._request import Request, RequestOptions
 from hansei._resource import AsyncResource, RawResponse, Resource
 from hansei._retry import Pause, RequestAttempts
@@ -52,6 +53,7 @@ class _Settings:
         max_retries: int,
         extra_headers: Mapping[str, str] | None,
     ) -> None:
+        configure_log()
         credentials = resolve_credentials(url, api_key)
         base_url = _parse_url(credentials.url)
         self.url = credentials.url

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from importlib import import_module
+
 import httpx2
 import pytest
 
@@ -28,6 +32,48 @@ def test_retries_of_a_call(hansei: Hansei, service: StubService) -> None:
     with pytest.raises(RateLimitError):
         hansei.memories.search("x", max_retries=0)
     assert len(service.calls) == 1
+
+
+def test_log_of_requests(
+    service: StubService, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`HANSEI_LOG` prints attempts and retries; never keys, queries or bodies."""
+    logger = logging.getLogger("hansei")
+    service.faults.append(Fault(503, b"{}", kind="application/json"))
+    monkeypatch.setenv("HANSEI_LOG", "debug")
+    try:
+        with Hansei(service.url, KEY) as client, Hansei(service.url, KEY):
+            client.memories.search("a private question")
+    finally:
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+        logger.propagate = True
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ", 1)[1].split(",")[0] for line in lines if "status" in line] == [
+        "POST /api/v1/search: status 503",
+        "POST /api/v1/search: status 200",
+    ]
+    (retry,) = [line for line in lines if "retry in" in line]
+    assert "hansei INFO" in retry
+    assert not [line for line in lines if KEY in line or "private" in line]
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("langchain", "langchain_core.callbacks", "langchain"),
+        ("langgraph", "langgraph.graph", "langgraph"),
+        ("openai_agents", "agents.tracing", "openai-agents"),
+    ],
+)
+def test_missing_extra_is_named(
+    module: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, f"hansei.integrations.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'hansei\[{extra}\]'"):
+        import_module(f"hansei.integrations.{module}")
 
 
 def test_timeout_of_a_call(hansei: Hansei, service: StubService) -> None:

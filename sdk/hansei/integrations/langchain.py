@@ -12,11 +12,15 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import BaseMessage
-
+from hansei.integrations import needs_extra
 from hansei.integrations.conversation import Conversation
 from hansei.recording.trace import RecordedTrace, current_trace
+
+try:
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.messages import BaseMessage
+except ModuleNotFoundError as error:
+    raise needs_extra("langchain", error) from None
 
 log = logging.getLogger("hansei")
 

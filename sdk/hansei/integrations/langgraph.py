@@ -11,13 +11,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NotRequired, TypedDict
 
-from langgraph.graph import END, START, StateGraph
-
 from hansei._operations import Playbook
 from hansei.client import Hansei
 from hansei.errors import NotFoundError
+from hansei.integrations import needs_extra
 from hansei.models import BulletEvaluation, BulletHit, Insight, Run
 from hansei.params import SubmittedTrajectory
+
+try:
+    from langgraph.graph import END, START, StateGraph
+except ModuleNotFoundError as error:
+    raise needs_extra("langgraph", error) from None
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # LangGraph's types are partly generic without arguments.

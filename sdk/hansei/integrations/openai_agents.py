@@ -11,12 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from agents.tracing import Span, SpanError, Trace, TracingProcessor
-
+from hansei.integrations import needs_extra
 from hansei.integrations.conversation import Conversation
 from hansei.models import ReflectMode
 from hansei.recording.recorder import Recorder, default_recorder
 from hansei.recording.trace import RecordedTrace, current_trace, trace
+
+try:
+    from agents.tracing import Span, SpanError, Trace, TracingProcessor
+except ModuleNotFoundError as error:
+    raise needs_extra("openai-agents", error) from None
 
 log = logging.getLogger("hansei")
 
