@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from hansei.integrations import needs_extra
 from hansei.integrations.conversation import Conversation
+from hansei.integrations.extras import needs_extra
 from hansei.recording.trace import RecordedTrace, current_trace
 
 try:

@@ -14,7 +14,7 @@ from typing import Any, NotRequired, TypedDict
 from hansei._operations import Playbook
 from hansei.client import Hansei
 from hansei.errors import NotFoundError
-from hansei.integrations import needs_extra
+from hansei.integrations.extras import needs_extra
 from hansei.models import BulletEvaluation, BulletHit, Insight, Run
 from hansei.params import SubmittedTrajectory
 

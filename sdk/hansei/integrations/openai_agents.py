@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from hansei.integrations import needs_extra
 from hansei.integrations.conversation import Conversation
+from hansei.integrations.extras import needs_extra
 from hansei.models import ReflectMode
 from hansei.recording.recorder import Recorder, default_recorder
 from hansei.recording.trace import RecordedTrace, current_trace, trace
