@@ -7,41 +7,24 @@ import json
 import os
 import platform
 import re
-import subprocess
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import httpx2
 import typer
 
 from bench.background_work import failures
-from bench.distribution import distribute
 from bench.ingest import real_traces
 from bench.mixed_load import create_tenants
 from bench.report import Report
 from bench.server import DATABASE, MeasuredServer, api, connect, measured_server, worker
-from memory_api.core.migrations import upgrade
-from memory_api.embedded.binaries import find_binaries
-from memory_api.embedded.provisioning import provision_database
-from memory_api.embedded.server import EmbeddedPostgres
+from tests.support.citus import Cluster, open_cluster
 
 PLAYBOOK = "desk"
-NODES = ("127.251.0.1", "127.251.0.2", "127.251.0.3")
-"""Addresses of the coordinator and two workers."""
-CITUS = {
-    "shared_preload_libraries": "citus",
-    "session_preload_libraries": "vector",
-    "wal_level": "logical",
-    "max_prepared_transactions": "200",
-    "shared_buffers": "256MB",
-}
 QUERIES = ("refund the order", "flight to Seattle", "no such job", "exit status 7", "注文の返品")
 FUSIONS = ("anchored", "rrf", "minmax")
 DIFFERENT = re.compile(
@@ -50,43 +33,21 @@ DIFFERENT = re.compile(
 """IDs and times, which differ between two servers with the same content."""
 
 
-def missing_citus() -> str | None:
-    """Why Citus cannot be started here; None if it can."""
-    config = find_binaries(None) / "pg_config"
-    folder = subprocess.run([config, "--sharedir"], capture_output=True, text=True, check=True)
-    control = Path(folder.stdout.strip()) / "extension" / "citus.control"
-    return None if control.exists() else "Citus is not installed for this PostgreSQL."
+class Coordinator(MeasuredServer):
+    """A new database of a running cluster, migrated and distributed."""
 
+    def __init__(self, url: str) -> None:
+        self._cluster = asyncio.run(self._prepare(url))
 
-@contextmanager
-def citus_cluster() -> Iterator[MeasuredServer]:
-    """A coordinator and two workers with a migrated and distributed database."""
-    with ExitStack() as stack:
-        servers: list[EmbeddedPostgres] = []
-        for host in NODES:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hansei-bench-"))
-            conf = CITUS | {"listen_addresses": host}
-            server = EmbeddedPostgres(Path(folder) / "pg", conf=conf).start()
-            stack.callback(server.destroy)
-            servers.append(server)
-        asyncio.run(_prepare(servers))
-        yield MeasuredServer(servers[0], NODES[0])
+    @staticmethod
+    async def _prepare(url: str) -> Cluster:
+        cluster = await open_cluster(url)
+        await cluster.make_template()
+        await cluster.clone(DATABASE)
+        return cluster
 
-
-async def _prepare(servers: list[EmbeddedPostgres]) -> None:
-    for server in servers:
-        await provision_database(server, DATABASE)
-        superuser = await connect(server.url("postgres", DATABASE))
-        await superuser.execute("create extension if not exists citus")
-        await superuser.close()
-    coordinator = servers[0]
-    await upgrade(coordinator.url("hansei_owner", DATABASE))
-    superuser = await connect(coordinator.url("postgres", DATABASE))
-    owner = await connect(coordinator.url("hansei_owner", DATABASE))
-    await superuser.execute("select citus_set_coordinator_host($1, 5432)", NODES[0])
-    await distribute(superuser, owner, DATABASE, [(host, 5432) for host in NODES[1:]])
-    await owner.close()
-    await superuser.close()
+    def url(self, role: str) -> str:
+        return self._cluster.url(role, DATABASE)
 
 
 @dataclass
@@ -192,14 +153,20 @@ def main(
     tenants: Annotated[int, typer.Option(help="Number of tenants.")] = 500,
     each: Annotated[int, typer.Option(help="Traces of each tenant.")] = 4,
     short: Annotated[bool, typer.Option(help="20 tenants, writes no file.")] = False,
+    coordinator: Annotated[
+        str,
+        typer.Option(
+            envvar="HANSEI_TEST_PG",
+            help="URL of a superuser of a Citus coordinator, in a database with its nodes.",
+        ),
+    ] = "",
     plain: Annotated[
         bool,
         typer.Option(help="Compare two single servers, to test the comparison without Citus."),
     ] = False,
 ) -> None:
-    reason = None if plain else missing_citus()
-    if reason is not None:
-        typer.echo(f"citus: skipped. {reason}")
+    if not plain and not coordinator.startswith("postgresql:"):
+        typer.echo("citus: skipped. Set HANSEI_TEST_PG to the URL of a Citus coordinator.")
         return
     tenants = 20 if short else tenants
     report = Report(
@@ -210,7 +177,7 @@ def main(
     )
     report.table("figures", "Comparison", "what", "figure", "goal")
     with ExitStack() as stack:
-        other = stack.enter_context(measured_server() if plain else citus_cluster())
+        other = stack.enter_context(measured_server()) if plain else Coordinator(coordinator)
         single = stack.enter_context(measured_server())
         sides: dict[str, Side] = {}
         for name, server in (("distributed" if not plain else "other", other), ("single", single)):

@@ -30,7 +30,7 @@ from memory_api.main import create_app
 from memory_api.maintenance import upkeep
 from memory_api.runtime import Runtime
 from memory_api.worker import RUN_STEPS, Steps, process_ticket
-from tests.support import postgres
+from tests.support import citus, postgres
 from tests.support.paths import SHARED
 from tests.support.scheduling import make_scheduler, order_by_length
 from tests.support.stub_provider.guard import forbid_real_providers
@@ -103,6 +103,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[postgres.Server
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     version = os.environ.get("HANSEI_TEST_PG", "embedded")
+    if version.startswith("postgresql:"):
+        cluster = asyncio.run(citus.open_cluster(version))
+        with postgres.once(folder, "template") as first:
+            if first:
+                asyncio.run(cluster.make_template())
+        yield cluster
+        return
     if version != "embedded":
         if not postgres.docker_answers():
             pytest.fail(f"HANSEI_TEST_PG={version}: no Docker engine answers")

@@ -37,7 +37,8 @@ Tenant = Annotated[str, typer.Option("--tenant", help="Tenant name or UUID.")]
 
 def register(app: typer.Typer) -> None:
     """Add the server commands to `app`. Entry point of the group `hansei.commands`."""
-    for command in (up, demo, serve, worker, migrate, doctor, top, reembed, maintain, openapi):
+    commands = (up, demo, serve, worker, migrate, distribute, doctor, top, reembed, maintain)
+    for command in (*commands, openapi):
         app.command()(command)
     app.command(hidden=True)(prepare)
     tenants = typer.Typer(
@@ -114,6 +115,17 @@ def migrate(
     directory.
     """
     _run("migrate", "run_migrate", data_dir=data_dir, revision=revision)
+
+
+def distribute(
+    shards: Annotated[int, typer.Option(min=1, max=1024, help="Number of shards.")] = 32,
+) -> None:
+    """Distribute all tables by tenant over the nodes of a Citus cluster, with HANSEI_OWNER_URL.
+    Stop the service first: distribution blocks writes.
+
+    If the command is interrupted, run it again to continue.
+    """
+    _run("distribution", shards=shards)
 
 
 def prepare(name: Annotated[str, typer.Argument()], data_dir: DataDir = None) -> None:

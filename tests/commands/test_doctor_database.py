@@ -291,11 +291,14 @@ async def test_key_without_tenant_cannot_be_distributed(
 
 
 CITUS_CATALOG = (
-    # The tables of Citus that the check reads, with every table of a tenant but one.
-    "create table pg_dist_partition as select c.oid::regclass logicalrelid from pg_class c"
-    " where c.relnamespace = 'public'::regnamespace and c.relname <> 'webhooks'",
+    # The tables of Citus that the check reads, with every table but one.
+    "create table pg_dist_partition as"
+    " select c.oid::regclass logicalrelid, 'h'::text partmethod, 1 colocationid from pg_class c"
+    " where c.relkind in ('r', 'p') and c.relname <> 'webhooks'",
     "create table pg_dist_object as select oid objid, 0 distribution_argument_index from pg_proc",
-    "grant select on pg_dist_partition, pg_dist_object to public",
+    "create table citus_stat_counters as"
+    " select current_database() as name, 3 query_execution_multi_shard",
+    "grant select on pg_dist_partition, pg_dist_object, citus_stat_counters to public",
 )
 
 
@@ -309,8 +312,10 @@ async def test_table_that_citus_does_not_distribute_is_found(
     try:
         await run(*CITUS_CATALOG)
         table = await check_distribution(runtime.sessions)
+        await run("insert into pg_dist_partition values ('webhooks', 'h', 2)")
+        elsewhere = await check_distribution(runtime.sessions)
         await run(
-            "insert into pg_dist_partition values ('webhooks')",
+            "update pg_dist_partition set colocationid = 1",
             "delete from pg_dist_object where objid in"
             " (select oid from pg_proc where proname = 'hansei_search')",
         )
@@ -318,15 +323,16 @@ async def test_table_that_citus_does_not_distribute_is_found(
         await run(
             "insert into pg_dist_object select oid, 0 from pg_proc where proname = 'hansei_search'"
         )
-        setting = await check_distribution(runtime.sessions)
+        complete = await check_distribution(runtime.sessions)
     finally:
-        await run("drop table if exists pg_dist_partition, pg_dist_object")
+        await run("drop table if exists pg_dist_partition, pg_dist_object, citus_stat_counters")
     assert (table.ok, table.message) == (False, "not distributed: the table webhooks")
+    assert (elsewhere.ok, elsewhere.message) == (False, "not distributed: the table webhooks")
     assert (function.ok, function.message) == (
         False,
         "not distributed: the function hansei_search",
     )
-    assert (setting.ok, "propagate_set_commands" in setting.fix) == (False, True)
+    assert (complete.ok, complete.message) == (True, "Citus distributes all tables with a tenant")
 
 
 def test_installed_packages_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:

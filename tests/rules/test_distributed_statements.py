@@ -22,6 +22,9 @@ DISTRIBUTED = {
 }
 
 
+CHANGED_TIME = r"\bcoalesce\s*\([^()]*\bnow\s*\("
+
+
 def upserts(text: str) -> list[str]:
     return re.findall(r"\bon conflict\b.*", text, re.IGNORECASE | re.DOTALL)
 
@@ -60,6 +63,12 @@ def test_condition_has_no_volatile_function(name: str) -> None:
 
 
 @each_case("name", DISTRIBUTED)
+def test_first_time_is_set_with_least(name: str) -> None:
+    """`least(a, now())` instead of `coalesce(a, now())` in an UPDATE."""
+    assert not re.search(CHANGED_TIME, DISTRIBUTED[name])
+
+
+@each_case("name", DISTRIBUTED)
 def test_tables_of_the_coordinator_are_not_joined_with_distributed_ones(name: str) -> None:
     assert not joins_both(DISTRIBUTED[name])
 
@@ -95,10 +104,16 @@ def test_conditions_of_models_have_no_volatile_function() -> None:
         assert not functions_of(call) & {"clock_timestamp", "random"}, name_of(path)
 
 
+def test_updates_of_models_set_the_first_time_with_least() -> None:
+    for path, call in calls("coalesce"):
+        assert not functions_of(call) & {"now", "NOW"}, name_of(path)
+
+
 def test_the_patterns_find_what_they_are_for() -> None:
     upsert = "insert into t (a) values (1) on conflict (a) do update set b = now()"
     assert re.search(TIME, upserts(upsert)[0])
     assert re.search(VOLATILE, conditions("select 1 where a < clock_timestamp()")[0])
+    assert re.search(CHANGED_TIME, "update t set a = coalesce(a, now())")
     joined = "select from runs r where not exists (select from tickets t where t.run_id = r.id)"
     assert joins_both(joined)
     materialized = "with r as materialized (select (1) from runs) select from r join tickets t"

@@ -10,20 +10,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bench.distribution import (
-    FUNCTIONS,
-    LOCAL_TABLES,
-    REFERENCE_TABLES,
-    SIGNATURES,
-    TRIGGERS,
-    tenant_tables,
-)
 from memory_api.core.db import Base
+from memory_api.distribution.catalog import (
+    REFERENCE_TABLES,
+    list_functions,
+    list_tenant_tables,
+    load_triggers,
+)
 from migrations.statements import read_statements
 from tests.rules.isolation import NOT_OF_A_TENANT, complaints
 from tests.rules.sources import CODE, files, name_of
 from tests.support.cases import each_case
 
+BINDING_FUNCTIONS = {"hansei_search", "hansei_insert_retrieval"}
 SOURCES = [*files(*CODE, suffix=".py"), *files(*CODE, suffix=".sql")]
 
 
@@ -58,13 +57,13 @@ async def test_functions_that_bind_the_tenant_can_be_distributed(superuser: Any)
         "select proname, proargnames[1] first, prosecdef, provolatile::text volatility from pg_proc"
         " where pronamespace = 'public'::regnamespace and prosrc like '%set_config(''hansei.%'"
     )
-    assert {row["proname"] for row in found} == set(FUNCTIONS)
+    assert {row["proname"] for row in found} == BINDING_FUNCTIONS
     for row in found:
         assert (row["first"], row["prosecdef"], row["volatility"]) == ("p_tenant_id", False, "v")
 
 
 async def test_recipe_distributes_every_table_after_those_it_refers_to(superuser: Any) -> None:
-    tables = await tenant_tables(superuser)
+    tables = await list_tenant_tables(superuser)
     rows = await superuser.fetch(
         "select conrelid::regclass::text child, confrelid::regclass::text parent"
         " from pg_constraint where contype = 'f' and connamespace = 'public'::regnamespace"
@@ -73,16 +72,19 @@ async def test_recipe_distributes_every_table_after_those_it_refers_to(superuser
     for row in rows:
         if row["child"] in tables and row["child"] != row["parent"]:
             assert tables.index(row["parent"]) < tables.index(row["child"]), row
-    others = {*REFERENCE_TABLES, *LOCAL_TABLES, "alembic_version"}
-    assert others == NOT_OF_A_TENANT | {"api_keys"}
+    assert set(REFERENCE_TABLES) == {"tenants", "analytics.logins"}
     every = await superuser.fetch(
         "select relname from pg_class where relnamespace = 'public'::regnamespace"
         " and relkind in ('r', 'p') and not relispartition"
     )
-    assert {*tables, *others} == {row["relname"] for row in every}
-    signatures = await superuser.fetch(SIGNATURES, FUNCTIONS)
-    assert [row["argument"] for row in signatures] == ["p_tenant_id"] * len(FUNCTIONS)
-    assert len(await superuser.fetch(TRIGGERS, tables)) >= 3
+    assert {*tables, *NOT_OF_A_TENANT} == {row["relname"] for row in every}
+    arguments = {
+        function.signature.partition("(")[0]: function.argument
+        for function in await list_functions(superuser)
+    }
+    assert {name for name, argument in arguments.items() if argument} == BINDING_FUNCTIONS
+    assert {"wilson", "analytics.login_tenant", "memory_keep"} < arguments.keys()
+    assert len(await load_triggers(superuser, "memories")) >= 3
 
 
 async def test_every_table_has_a_primary_key(superuser: Any) -> None:
@@ -197,7 +199,7 @@ BOUND = re.compile(
 @each_case("name", STATEMENTS)
 def test_statement_names_tenant_of_every_table(name: str) -> None:
     text = STATEMENTS[name]
-    if name.startswith(("run_queue/", "core/", "embedded/")):  # tables that stay on the coordinator
+    if name.startswith(("run_queue/", "core/", "embedded/", "distribution/")):  # no tenant
         used = set(re.findall(r"(?:insert into|(?<!for )update|delete from) (\w+)", text))
         assert used <= NOT_OF_A_TENANT
         return

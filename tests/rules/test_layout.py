@@ -68,6 +68,7 @@ SQL_FILES = {
     "budgets/queries.sql",
     "core/after_commit.sql",
     "demo/demo.sql",
+    "distribution/distribution.sql",
     "embedded/superuser.sql",
     "erasures/erasures.sql",
     "evaluation/queries.sql",

@@ -177,7 +177,7 @@ async def revoke_key(session: AsyncSession, key_id: UUID) -> bool:
     revoked_id = await session.scalar(
         update(ApiKeyRow)
         .where(ApiKeyRow.tenant_id == current_tenant_id(session), ApiKeyRow.id == key_id)
-        .values(revoked_at=func.coalesce(ApiKeyRow.revoked_at, func.now()))
+        .values(revoked_at=func.least(ApiKeyRow.revoked_at, func.now()))
         .returning(ApiKeyRow.id)
     )
     return revoked_id is not None

@@ -49,7 +49,8 @@ MAY_CREATE_TEMPORARY = text(
 FUNCTION_TEXTS = text(
     "select case when p.pronamespace = pg_my_temp_schema() then 'pg_temp.'"
     " when n.nspname = 'public' then '' else n.nspname || '.' end || p.proname,"
-    " regexp_replace(pg_get_functiondef(p.oid), 'FUNCTION [a-z0-9_]+[.]', 'FUNCTION ')"
+    " regexp_replace(regexp_replace(pg_get_functiondef(p.oid),"
+    " 'FUNCTION [a-z0-9_]+[.]', 'FUNCTION '), '\\n SET plan_cache_mode TO [^\\n]+', '')"
     " from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
     " where (n.nspname in ('public', 'analytics') or n.oid = pg_my_temp_schema())"
     " and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')"
@@ -102,7 +103,8 @@ async def check_row_security(sessions: Sessions) -> CheckResult:
 
 async def check_functions(sessions: Sessions) -> CheckResult:
     """The functions of the database must be those of this release. Each is created again in the
-    temporary schema of the connection, and PostgreSQL's text of both is compared.
+    temporary schema of the connection, and PostgreSQL's text of both is compared, without the mode
+    of plans, which depends on the distribution.
     """
     statements = function_statements()
     async with sessions.without_tenant() as session:

@@ -12,22 +12,21 @@ from sqlalchemy import text
 from memory_api.commands.doctor_checks import CheckResult
 from memory_api.core.db import Sessions
 from memory_api.core.errors import ConfigurationError
+from memory_api.core.ids import new_id
 from memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
 from memory_api.core.settings import Settings
+from memory_api.distribution.catalog import REFERENCE_TABLES
 
 CLIENT, SERVER = "hansei", "hansei-server"
 ENTRY_POINT_GROUP = "hansei.commands"
 SERVER_ENTRY_POINT = "memory_api.__main__:register"
 
-COORDINATOR_TABLES = ("api_keys", "rate_limit_counters", "upkeep_schedule")
-"""Tables with a tenant that stay on the coordinator (docs/decisions/distribution.md)."""
 _TENANT_TABLES = """
 with tables as (
     select c.oid, c.relname::text name
     from pg_class c join pg_attribute a on a.attrelid = c.oid
     where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')
     and not c.relispartition and a.attname = 'tenant_id' and not a.attisdropped
-    and c.relname <> all(:local)
 )
 """
 UNDISTRIBUTABLE = text(
@@ -53,11 +52,18 @@ order by 1
 """
 )
 IS_CITUS = text("select to_regclass('pg_dist_partition') is not null")
+IS_DISTRIBUTED = text("select exists (select from pg_dist_partition where partmethod = 'h')")
 UNDISTRIBUTED = text(
     _TENANT_TABLES
     + """
 select 'the table ' || t.name from tables t
-where not exists (select from pg_dist_partition d where d.logicalrelid = t.oid)
+where not exists (
+    select from pg_dist_partition d where d.logicalrelid = t.oid and d.partmethod = 'h'
+    and d.colocationid = (
+        select min(o.colocationid) from pg_dist_partition o where o.partmethod = 'h'))
+union all
+select 'the table ' || t.name from unnest(cast(:reference as text[])) t(name)
+where not exists (select from pg_dist_partition d where d.logicalrelid = to_regclass(t.name))
 union all
 select 'the function ' || p.proname from pg_proc p
 where p.pronamespace = 'public'::regnamespace and p.prosrc like '%set_config%''hansei.%'
@@ -66,33 +72,48 @@ and not exists (select from pg_dist_object d
 order by 1
 """
 )
-PROPAGATION = text("select current_setting('citus.propagate_set_commands', true)")
+NODE_TENANT = text(
+    "select case when count(*) >= 0 then current_setting('hansei.tenant_id', true) end"
+    " from scopes where tenant_id = :tenant"
+)
+"""The aggregate gives one row, also for a tenant without rows."""
+ALL_SHARD_STATEMENTS = text(
+    "select sum(query_execution_multi_shard) from citus_stat_counters"
+    " where name = current_database()"
+    " and current_setting('citus.enable_stat_counters', true) = 'on'"
+)
 
 
 async def check_distribution(sessions: Sessions) -> CheckResult:
     """Keys and foreign keys allow distribution by tenant. If Citus distributes tables, it
-    distributes all of them and the functions that bind a tenant: one that is left out finds no
-    rows, without an error.
+    distributes all of them and the functions that bind a tenant, and the nodes get the tenant of a
+    transaction: otherwise statements find no rows, without an error.
     """
-    local = {"local": list(COORDINATOR_TABLES)}
     async with sessions.without_tenant() as session:
-        problems = (await session.scalars(UNDISTRIBUTABLE, local)).all()
+        problems = (await session.scalars(UNDISTRIBUTABLE)).all()
         if problems:
             fix = "Restore the keys of migrations/sql/tables.sql (docs/decisions/distribution.md)."
             return CheckResult("distribution", False, "; ".join(problems[:5]), fix)
-        if not await session.scalar(IS_CITUS):
+        is_citus = await session.scalar(IS_CITUS)
+        if not is_citus or not await session.scalar(IS_DISTRIBUTED):
             message = "the tables are on one server; their keys allow distribution by tenant"
             return CheckResult("distribution", True, message)
-        missing = (await session.scalars(UNDISTRIBUTED, local)).all()
-        propagation = await session.scalar(PROPAGATION)
+        reference = {"reference": list(REFERENCE_TABLES)}
+        missing = (await session.scalars(UNDISTRIBUTED, reference)).all()
     if missing:
-        fix = "Distribute them as in docs/decisions/distribution.md. Until then, rows are missing."
+        fix = "Run `hansei distribute`. Until then, rows are missing."
         return CheckResult("distribution", False, f"not distributed: {', '.join(missing)}", fix)
-    if propagation != "local":
+    tenant_id = new_id()
+    async with sessions.for_tenant(tenant_id) as session:
+        received = await session.scalar(NODE_TENANT, {"tenant": tenant_id})
+        statement_count = await session.scalar(ALL_SHARD_STATEMENTS)
+    if received != str(tenant_id):
         message = "the role does not send the tenant to the nodes, so reads find no rows"
-        fix = "For each service role, `alter role … set citus.propagate_set_commands = 'local';`."
-        return CheckResult("distribution", False, message, fix)
-    return CheckResult("distribution", True, "Citus distributes all tables with a tenant")
+        return CheckResult("distribution", False, message, "Run `hansei distribute`.")
+    message = "Citus distributes all tables with a tenant"
+    if statement_count is not None:
+        message += f"; {statement_count} statements went to all shards"
+    return CheckResult("distribution", True, message)
 
 
 def installed_versions() -> Mapping[str, str]:

@@ -30,6 +30,7 @@ from memory_api.commands.tenants import owner_sessions
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.migrations import UnknownRevision, head_revision, upgrade
 from memory_api.core.settings import Settings
+from memory_api.distribution.distribute import distribute_new_tables
 
 ROLES = ("hansei_app", "hansei_worker")
 
@@ -50,11 +51,14 @@ def run_migrate(data_dir: Path | None, revision: str = "head") -> None:
 
 
 async def migrate_and_grant(urls: DatabaseUrls, revision: str = "head") -> None:
-    """Migrate as the owner, then give the service's roles the passwords in their URLs."""
+    """Migrate as the owner, distribute new tables if Citus distributes the database, then give the
+    service's roles the passwords in their URLs.
+    """
     owner = urls.require_owner()
     try:
         await upgrade(owner, revision)
         if urls.embedded is None:
+            await distribute_new_tables(owner, report=typer.echo)
             await set_role_passwords(owner, (urls.app, urls.worker))
     except UnknownRevision as error:
         raise CommandFailed(str(error)) from error

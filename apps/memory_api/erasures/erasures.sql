@@ -33,7 +33,7 @@ where i.tenant_id = :tenant and (i.memory_id = any(cast(:ids as uuid[])) or i.tr
 -- Removes the deltas of proposals that come from these memories. A waiting one is rejected.
 update playbook_proposals p
 set deltas = '[]', sources = '{}', reason = null, decision_reason = 'Its source was erased.',
-    state = case p.state when 'waiting' then 'rejected' else p.state end, decided_at = coalesce(p.decided_at, now())
+    state = case p.state when 'waiting' then 'rejected' else p.state end, decided_at = least(p.decided_at, now())
 where p.tenant_id = :tenant
   and exists (select from unnest(cast(:ids as uuid[])) e(id) where position(e.id::text in p.sources::text) > 0)
 

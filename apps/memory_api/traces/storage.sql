@@ -31,7 +31,7 @@ returning 1
 -- name: erase_runs
 -- Removes what the runs of traces stored, and ends those that did not start or finish. Their model calls keep their cost.
 update runs r
-set input = '{}', result = null, lease_owner = null, lease_until = null, updated_at = now(), finished_at = coalesce(r.finished_at, now()),
+set input = '{}', result = null, lease_owner = null, lease_until = null, updated_at = now(), finished_at = least(r.finished_at, now()),
     error = case when r.state in ('queued', 'running')
                  then jsonb_build_object('type', 'Erased', 'code', 'erased', 'message', 'The trace of this run was erased.') end,
     state = case when r.state in ('queued', 'running') then 'failed' else r.state end

@@ -128,9 +128,10 @@ select * from unnest(array_fill(cast(:tenant as uuid), array[cast(:many as int)]
 returning 1
 
 -- name: set_terms
--- Replaces the terms and the tokenizer of memories. The lists are parallel. The terms of a row are the text of an int array.
+-- Replaces the terms and the tokenizer of memories. The lists are parallel. The terms of a row are
+-- joined by commas.
 update memories m
-set terms = cast(g.terms as int[]), tokenizer = :tokenizer
+set terms = cast(string_to_array(g.terms, ',') as int[]), tokenizer = :tokenizer
 from unnest(cast(:seqs as bigint[]), cast(:terms as text[])) g(seq, terms)
 where m.tenant_id = :tenant and m.seq = g.seq
 returning 1

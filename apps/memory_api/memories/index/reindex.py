@@ -73,7 +73,7 @@ async def replace_terms(
     if old_postings:
         await delete_postings(session, old_postings)
     await _insert_postings(session, tenant, active, weights)
-    terms = [f"{{{','.join(map(str, sorted(weights[row.seq])))}}}" for row in locked]
+    terms = [",".join(map(str, sorted(weights[row.seq]))) for row in locked]
     parameters = {
         "tenant": tenant,
         "tokenizer": new_tokenizer,

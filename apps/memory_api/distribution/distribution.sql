@@ -1,0 +1,65 @@
+-- name: tenant_tables
+-- The tables with a tenant, parents before children. $1 the tables that are copied to every node.
+with recursive tables as (
+    select c.oid, c.relname::text name
+    from pg_class c
+    join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped
+    where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')
+      and not c.relispartition and c.oid::regclass::text <> all($1::text[])
+),
+parents as (
+    select distinct conrelid child, confrelid parent from pg_constraint
+    where contype = 'f' and conrelid <> confrelid
+),
+depths as (
+    select t.oid, t.name, 0 depth from tables t
+    union all
+    select t.oid, t.name, d.depth + 1
+    from depths d join parents p on p.parent = d.oid join tables t on t.oid = p.child
+)
+select name from depths group by name order by max(depth), name
+
+-- name: table_triggers
+-- $1 a table.
+select t.tgname::text name, pg_get_triggerdef(t.oid) definition
+from pg_trigger t where not t.tgisinternal and t.tgrelid = $1::text::regclass
+order by t.tgname
+
+-- name: functions
+-- The functions that statements, policies and triggers use. `argument` is the tenant of a function that binds it, so that a call runs on
+-- the node of its tenant. `has_generic_plans`: it demands generic plans, which Citus does not make.
+select p.oid::regprocedure::text signature,
+       coalesce('plan_cache_mode=force_generic_plan' = any(p.proconfig), false) has_generic_plans,
+       case when p.prosrc like '%set_config%''hansei.%' then p.proargnames[1] end argument
+from pg_proc p
+where p.pronamespace in ('public'::regnamespace, 'analytics'::regnamespace)
+  and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')
+  and (p.prosrc like '%set_config%''hansei.%' or p.prorettype = 'trigger'::regtype
+       or p.oid in ('wilson'::regproc, 'analytics.login_tenant'::regproc))
+order by 1
+
+-- name: managed_tables
+-- The tables that Citus knows, with its number of the servers that hold the rows of a tenant together.
+select logicalrelid::text name, partmethod = 'h' is_distributed, colocationid colocation
+from pg_dist_partition
+
+-- name: managed_functions
+select objid::regprocedure::text signature, distribution_argument_index is not null is_delegated
+from pg_dist_object where classid = 'pg_proc'::regclass
+
+-- name: nodes
+-- The coordinator has group 0.
+select nodename host, nodeport port, groupid = 0 is_coordinator from pg_dist_node where noderole = 'primary'
+
+-- name: server
+select current_setting('server_version_num')::int version_number, current_setting('server_version') version,
+       (select rolsuper or rolbypassrls from pg_roles where rolname = current_user) may_bypass_rls, current_user::text role,
+       to_regclass('pg_dist_partition') is not null is_citus, to_regclass('public.tenants') is not null is_migrated
+
+-- name: wrong_settings
+-- A setting of pgvector exists in a new session only if the library is loaded before its first use.
+select array_to_json(array_remove(array[
+    case when current_setting('wal_level') <> 'logical' then 'wal_level = logical' end,
+    case when current_setting('hnsw.ef_search', true) is null then 'session_preload_libraries = vector' end,
+    case when current_setting('max_prepared_transactions')::int = 0 then 'max_prepared_transactions = 200' end
+], null))
