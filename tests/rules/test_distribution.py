@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_api.core.db import Base
-from memory_api.distribution.catalog import (
+from memory_api.distribution.citus_catalog import (
     REFERENCE_TABLES,
     list_functions,
     list_tenant_tables,

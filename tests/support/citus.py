@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from memory_api.core.migrations import upgrade
-from memory_api.distribution.catalog import list_nodes
+from memory_api.distribution.citus_catalog import list_nodes
 from memory_api.distribution.distribute import distribute
 from memory_api.embedded.provisioning import RESTRICT_LOGINS
 from tests.support.postgres import ROLES, Server

@@ -15,7 +15,7 @@ from memory_api.core.errors import ConfigurationError
 from memory_api.core.ids import new_id
 from memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
 from memory_api.core.settings import Settings
-from memory_api.distribution.catalog import REFERENCE_TABLES
+from memory_api.distribution.citus_catalog import REFERENCE_TABLES
 
 CLIENT, SERVER = "hansei", "hansei-server"
 ENTRY_POINT_GROUP = "hansei.commands"

@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from memory_api.distribution.catalog import (
+from memory_api.distribution.citus_catalog import (
     REFERENCE_TABLES,
     is_distributed,
     list_functions,

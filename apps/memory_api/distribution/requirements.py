@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from memory_api.core.errors import HanseiError
-from memory_api.distribution.catalog import WRONG_SETTINGS, list_nodes, load_server
+from memory_api.distribution.citus_catalog import WRONG_SETTINGS, list_nodes, load_server
 
 MIN_VERSION = 16
 
