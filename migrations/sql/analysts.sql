@@ -73,7 +73,7 @@ create policy memory_vectors_analyst_kinds on memory_vectors as restrictive for 
 -- The columns that the views and functions read, and no other: the rest holds texts of traces, ground truth and evidence.
 grant select (tenant_id, bullet_id, until_version, from_version, section, title, when_to_use, content, tags, status, pinned) on bullet_spans to
     hansei_analyst;
-grant select (tenant_id, bullet_id, trace_id, judge, tag, run_id, created_at) on bullet_verdicts to hansei_analyst;
+grant select (tenant_id, bullet_id, trace_id, judge, tag, actor, confirmed, run_id, created_at) on bullet_verdicts to hansei_analyst;
 grant select (tenant_id, scope_id, created_at) on curated_lessons to hansei_analyst;
 grant select (tenant_id, id, run_id, project_id, provider, model, purpose, prompt_hash, status, error, finish_reason, input_tokens,
     output_tokens, cached_tokens, cache_write_tokens, cost_usd, latency_ms, request_id, created_at) on llm_calls to hansei_analyst;
@@ -93,7 +93,7 @@ grant select (tenant_id, id, project_id, kind, trace_id, playbook) on runs to ha
 grant select (tenant_id, id, project_id, task_key, playbook, outcome, conflict, effective_outcome, used_bullet_keys, retrieval_id, created_at) on traces to hansei_analyst;
 grant usage on schema public, analytics to hansei_analyst;
 grant select on all tables in schema analytics to hansei_analyst;
-grant select on llm_call_details, lesson_costs to hansei_analyst;
+grant select on llm_call_details, lesson_costs, counted_verdicts to hansei_analyst;
 
 -- Creates a login for one tenant and returns its name, which is random, because every login of a server can read all names.
 -- p_password is a SCRAM-SHA-256 verifier, so that no password is in a statement.

@@ -108,7 +108,7 @@ select m.tenant_id, p.project_id, p.name playbook, m.key, m.section, m.status, m
 from playbooks p
 join memories m on m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null
 left join lateral (
-    select v.created_at from bullet_verdicts v
+    select v.created_at from counted_verdicts v
     where v.tenant_id = m.tenant_id and v.bullet_id = m.id and v.tag = 'helpful'
     order by v.created_at limit 1
 ) helpful on true
@@ -179,7 +179,7 @@ language sql stable begin atomic
     from (
         select b.tenant_id, b.bullet_id, count(*) filter (where b.tag = 'helpful') helpful_count,
                count(*) filter (where b.tag = 'harmful') harmful_count, count(*) filter (where b.tag = 'neutral') neutral_count
-        from bullet_verdicts b
+        from counted_verdicts b
         where b.created_at >= p_since and b.created_at < p_until
         group by b.tenant_id, b.bullet_id
     ) v
@@ -207,7 +207,7 @@ language sql stable begin atomic
                    count(*) filter (where b.created_at < p_since and b.tag = 'helpful') earlier_helpful,
                    count(*) filter (where b.created_at >= p_since) recent_count,
                    count(*) filter (where b.created_at >= p_since and b.tag = 'helpful') recent_helpful
-            from bullet_verdicts b
+            from counted_verdicts b
             where b.tag <> 'neutral' and b.created_at >= p_since - (p_until - p_since) and b.created_at < p_until
             group by b.tenant_id, b.bullet_id
         ) v

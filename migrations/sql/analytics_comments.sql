@@ -22,7 +22,7 @@ begin
             ('verdicts', 'How many helpful, harmful and neutral verdicts did each judge and model give each day?',
              'Which verdicts the counters include: one trace can have verdicts of several judges, of which one is counted. A verdict that was changed counts for the day of its first version.'),
             ('movers', 'Which bullets gained the most helpful or harmful verdicts in the last 30 days?',
-             'Bullets without a verdict in the period. Verdicts of all judges count alike. The function movers(since, until) has any period.'),
+             'Bullets without a verdict in the period, and verdicts that the counters do not include: an outcome that no other attempt confirms. The function movers(since, until) has any period.'),
             ('verdict_drift', 'For which bullets did the share of helpful verdicts of the last 30 days change since the 30 days before?',
              'The cause: the bullet, its tasks or its judges may have changed. Among 20 bullets without a change, one is significant by chance. The function verdict_drift(since, until) has any period.'),
             ('funnel', 'How many traces, reflections, lessons and bullets were there each day, and how many bullets were served, cited and judged?',

@@ -161,4 +161,4 @@ cross join lateral (
 ) cost
 where m.trace_id is not null and m.kind in ('reflection', 'strategy', 'insight');
 
-grant select on llm_call_details, playbook_costs, lesson_costs to hansei_app, hansei_worker;
+grant select on llm_call_details, playbook_costs, lesson_costs, counted_verdicts to hansei_app, hansei_worker;

@@ -16,7 +16,7 @@ from tests.support.api_calls import new_trace
 from tests.support.demo import Demo, environment
 from tests.support.server_command import run_command, run_command_here
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo"), pytest.mark.timeout(400)]
 
 
 async def test_history_covers_sixty_days_that_end_now(demo: Demo) -> None:

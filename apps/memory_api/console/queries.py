@@ -8,17 +8,22 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
+    UUID as UUIDType,
+)
+from sqlalchemy import (
     Date,
+    DateTime,
     Select,
-    Subquery,
     Text,
-    case,
+    and_,
     cast,
+    column,
     delete,
     func,
     literal,
     or_,
     select,
+    table,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -29,11 +34,18 @@ from memory_api.console.tables import ConsoleSessionRow
 from memory_api.core.db import current_tenant_id
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
-from memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow
-from memory_api.playbooks.verdicts.record import JUDGE_PRECEDENCE
+from memory_api.playbooks.tables import PlaybookRow
 from memory_api.runs.tables import RunRow
 from memory_api.traces.tables import TraceRow
 
+COUNTED = table(
+    "counted_verdicts",
+    column("tenant_id", UUIDType),
+    column("bullet_id", UUIDType),
+    column("tag", Text),
+    column("created_at", DateTime(timezone=True)),
+)
+"""The view of the verdicts that the counters of bullets include."""
 MAX_COUNTED_RUNS = 1_000
 MAX_COUNTED_TRACES = 2_000
 
@@ -107,23 +119,22 @@ async def list_harmful_bullets(
     counters of a bullet, one verdict of each trace counts, and that of an outcome only if it is
     confirmed.
     """
-    ranked = _rank_verdicts(session, before)
-    is_new = ranked.c.created_at >= since
+    is_new = COUNTED.c.created_at >= since
 
     def count(tag: str, *conditions: Any) -> Any:
-        return func.count().filter(ranked.c.tag == tag, *conditions)
+        return func.count().filter(COUNTED.c.tag == tag, *conditions)
 
     harmful, helpful = count("harmful", is_new), count("helpful", is_new)
     counted = (
         select(
-            ranked.c.bullet_id,
+            COUNTED.c.bullet_id,
             harmful.label("harmful_count"),
             helpful.label("helpful_count"),
             count("harmful", ~is_new).label("earlier_harmful_count"),
             count("helpful", ~is_new).label("earlier_helpful_count"),
         )
-        .where(ranked.c.rank == 1)
-        .group_by(ranked.c.bullet_id)
+        .where(_counted_verdicts(session, before))
+        .group_by(COUNTED.c.bullet_id)
         .having(harmful > helpful)
         .subquery()
     )
@@ -150,42 +161,25 @@ async def count_verdicts_by_week(
     """`week` (its Monday), `helpful_count` and `harmful_count` of a bullet, counted as its counters
     are. Weeks without a verdict are left out.
     """
-    ranked = _rank_verdicts(session, since, BulletVerdictRow.bullet_id == bullet_id)
-    week = cast(func.date_trunc("week", ranked.c.created_at), Date).label("week")
+    week = cast(func.date_trunc("week", COUNTED.c.created_at), Date).label("week")
     statement = (
         select(
             week,
-            func.count().filter(ranked.c.tag == "helpful").label("helpful_count"),
-            func.count().filter(ranked.c.tag == "harmful").label("harmful_count"),
+            func.count().filter(COUNTED.c.tag == "helpful").label("helpful_count"),
+            func.count().filter(COUNTED.c.tag == "harmful").label("harmful_count"),
         )
-        .where(ranked.c.rank == 1)
+        .where(_counted_verdicts(session, since), COUNTED.c.bullet_id == bullet_id)
         .group_by(week)
         .order_by(week)
     )
     return (await session.execute(statement)).all()
 
 
-def _rank_verdicts(session: AsyncSession, since: datetime, *conditions: Any) -> Subquery:
-    """The verdicts that may count, with their rank among those of one trace."""
-    verdict = BulletVerdictRow
-    precedence = case({judge: n for n, judge in enumerate(JUDGE_PRECEDENCE)}, value=verdict.judge)
-    source = func.coalesce(cast(verdict.trace_id, Text), verdict.actor)
-    return (
-        select(
-            verdict.bullet_id,
-            verdict.tag,
-            verdict.created_at,
-            func.row_number()
-            .over(partition_by=(verdict.bullet_id, source), order_by=precedence)
-            .label("rank"),
-        )
-        .where(
-            verdict.tenant_id == current_tenant_id(session),
-            verdict.created_at >= since,
-            or_(verdict.judge != "outcome", verdict.confirmed),
-            *conditions,
-        )
-        .subquery()
+def _counted_verdicts(session: AsyncSession, since: datetime) -> Any:
+    """The condition of the verdicts that counters include, since a time."""
+    return and_(
+        COUNTED.c.tenant_id == current_tenant_id(session),
+        COUNTED.c.created_at >= since,
     )
 
 

@@ -39,7 +39,7 @@ from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.retrieval.log import load_retrieval_secret
 from memory_api.playbooks.tables import RetrievalRow
 from memory_api.playbooks.verdicts.quarantine import QUARANTINE_ACTOR
-from memory_api.playbooks.verdicts.record import NewVerdict, record_verdicts
+from memory_api.playbooks.verdicts.record import NewVerdict, submit_verdict
 from memory_api.run_queue.port import Ticket
 from memory_api.runs.chain import CURATE, next_run_id
 from memory_api.runs.queries import get_run
@@ -94,6 +94,7 @@ class Loader:
     trace_ids: dict[str, UUID] = field(default_factory=dict[str, UUID])
 
     async def load(self, desks: Sequence[Desk], on_day: Callable[[int], None]) -> None:
+        self.clock.begin(-0.1)
         for desk in desks:
             await create_missing_playbook(self.runtime, self.caller.tenant_id, _ref(desk))
         for desk, item in _by_day(desks):
@@ -175,7 +176,7 @@ class Loader:
             trace_id=self.trace_ids[verdict["run"]],
             actor=verdict["actor"],
         )
-        await record_verdicts(self.runtime, self.caller.tenant_id, _ref(desk), [new])
+        await submit_verdict(self.runtime, self.caller.tenant_id, _ref(desk), new)
 
     async def _propose(self, desk: Desk, item: Json) -> None:
         """From now on, a person reviews the changes of the playbook, and one waits."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from markupsafe import Markup
 
 from memory_api.analytics.questions import (
     MAX_ROWS,
@@ -19,22 +17,18 @@ from memory_api.analytics.questions import (
 from memory_api.analytics.router import DEFAULT_PERIOD, get_analytics
 from memory_api.analytics.schemas import AnalyticsAnswer
 from memory_api.api.deps import Reader, Session
+from memory_api.console.analytics.answer_table import build_table
 from memory_api.console.analytics.question_charts import FORMS, draw_answer
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
-from memory_api.console.rendering import render_page, short_id
+from memory_api.console.rendering import render_page
 from memory_api.console.translations import N_
-from memory_api.console.visit import Visit
 from memory_api.core.errors import InvalidRequest
+from memory_api.playbooks.queries import list_playbooks
 
 router = APIRouter(prefix="/console/analytics", route_class=ConsoleRoute, include_in_schema=False)
 
-MAX_SHOWN_ROWS = 200
-MAX_TEXT_LENGTH = 160
-"""Characters of a text that a table shows. CSV has all."""
-MAX_SHORT_LENGTH = 40
-"""Characters of a value that a table shows on one line."""
-PAGES_OF_COLUMNS = {"playbook": "playbooks", "run_id": "runs", "trace_id": "traces"}
-BULLET_COLUMNS = ("key", "other_key", "merged_into")
+MAX_PLAYBOOKS = 500
+"""Playbooks in the list of the form."""
 GROUPS = {
     N_("Bullets"): (
         Question.BULLETS,
@@ -94,6 +88,7 @@ async def show_answer(
     section: Name = "",
     key: Name = "",
     csv: bool = False,
+    page: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 1,
 ) -> Response:
     """`since` and `until` are days, and both are included."""
     last = _parse_day(until, "until") or datetime.now(UTC).date()
@@ -107,7 +102,21 @@ async def show_answer(
         "filters": {name: filters[name] for name in names},
         "first": first,
         "last": last,
+        "playbooks": [],
+        "unknown_playbook": "",
     }
+    if "playbook" in names and not csv:
+        rows = await list_playbooks(
+            session, visit.project, deleted=False, after=None, limit=MAX_PLAYBOOKS
+        )
+        shown["playbooks"] = [row.name for row in rows[:MAX_PLAYBOOKS]]
+        is_complete = len(rows) <= MAX_PLAYBOOKS
+        is_unknown = is_complete and playbook not in ("", *shown["playbooks"])
+        if is_unknown and not visit.later:
+            shown["unknown_playbook"] = playbook
+            return render_page(visit, "analytics/answer.html", **shown)
+        if not is_complete and playbook not in ("", *shown["playbooks"]):
+            shown["playbooks"].insert(0, playbook)
     if not (visit.later or csv):
         return render_page(visit, "analytics/answer.html", **shown)
     answer = await get_analytics(
@@ -130,8 +139,9 @@ async def show_answer(
         **shown,
         answer=answer,
         chart=draw_answer(question, answer.title, answer.rows, visit.translation),
-        rows=[_link_values(visit, row) for row in answer.rows[:MAX_SHOWN_ROWS]],
-        columns=_columns(answer.columns, answer.rows),
+        table=build_table(visit, answer.columns, answer.rows, page),
+        page=page,
+        query=shown["filters"] | ({"since": first, "until": last} if has_period(question) else {}),
     )
 
 
@@ -149,34 +159,3 @@ def _parse_day(text: str, field: str) -> date | None:
 
 def _midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-def _link_values(visit: Visit, row: dict[str, Any]) -> list[Any]:
-    """The values of a row. Those that name a bullet, a playbook, a run or a trace are links."""
-    playbook = str(row.get("playbook") or "")
-
-    def link(name: str, value: Any) -> Any:
-        if name in PAGES_OF_COLUMNS:
-            address = visit.link(PAGES_OF_COLUMNS[name], str(value))
-        elif name in BULLET_COLUMNS and playbook:
-            address = visit.link("playbooks", playbook, "bullets", str(value))
-        else:
-            is_long = isinstance(value, str) and len(value) > MAX_TEXT_LENGTH
-            return f"{value[:MAX_TEXT_LENGTH]}…" if is_long else value
-        shown = short_id(value) if isinstance(value, UUID) else value
-        return Markup('<a href="{}">{}</a>').format(address, shown)
-
-    return [value if value is None else link(name, value) for name, value in row.items()]
-
-
-def _columns(names: list[str], rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """The heading and the style of each column: numbers, long texts, or short values."""
-
-    def style(name: str) -> str:
-        values = [row[name] for row in rows[:MAX_SHOWN_ROWS] if row[name] is not None]
-        if values and all(isinstance(value, int | float) for value in values):
-            return "number"
-        is_long = any(isinstance(v, str) and len(v) > MAX_SHORT_LENGTH for v in values)
-        return "wide" if is_long else "short"
-
-    return [(name, style(name)) for name in names]

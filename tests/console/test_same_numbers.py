@@ -1,0 +1,173 @@
+"""Each number has one definition: API, console, command line, analytics and the tables give the same,
+on the data of the demo.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+from typer.testing import CliRunner
+
+from hansei import Hansei
+from hansei.cli.main import app as command_line
+from hansei.models import Bullet, SettableStatus
+from hansei.models import Bullet, SettableStatus
+from tests.console.conftest import CSRF
+from tests.support.demo import Demo
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo"), pytest.mark.timeout(400)]
+ALWAYS = "2000-01-01"
+STATUSES: tuple[SettableStatus, ...] = ("active", "quarantined", "archived")
+DESKS = ("airline", "orders")
+Counters = dict[tuple[str, str], tuple[int, int, int]]
+"""Playbook and key → helpful, harmful and neutral verdicts."""
+
+
+@dataclass
+class Doors:
+    """The ways to ask the service about the demo."""
+
+    demo: Demo
+    api: Hansei
+    browser: httpx2.Client
+    url: str
+
+    def bullets(self, desk: str) -> list[Bullet]:
+        lists = (self.api.playbooks.bullets.list(desk, status=status) for status in STATUSES)
+        return [bullet for found in lists for bullet in found]
+
+    def bullets(self, desk: str) -> list[Bullet]:
+        lists = (self.api.playbooks.bullets.list(desk, status=status) for status in STATUSES)
+        return [bullet for found in lists for bullet in found]
+
+    def page(self, path: str) -> str:
+        answer = self.browser.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        return answer.text
+
+    def command(self, *arguments: str) -> Any:
+        env = {"HANSEI_URL": self.url, "HANSEI_API_KEY": self.demo.key}
+        done = CliRunner().invoke(command_line, [*arguments, "--json"], env=env)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    def analytics(self, question: str, **filters: Any) -> list[dict[str, Any]]:
+        return self.api.analytics.get(question, since=ALWAYS, **filters).rows  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def doors(demo: Demo, live: str) -> Iterator[Doors]:
+    with Hansei(live, demo.key) as api, httpx2.Client(base_url=live) as browser:
+        token = CSRF.search(browser.get("/console/login").text)
+        assert token
+        form = {"csrf": token[1], "key": demo.key, "next": "/console"}
+        assert browser.post("/console/login", data=form).status_code == 303
+        yield Doors(demo, api, browser, live)
+
+
+def by_bullet(rows: list[dict[str, Any]], playbook: str | None, *names: str) -> Counters:
+    return {
+        (playbook or row["playbook"], row.get("key") or row["id"]): tuple(row[n] for n in names)  # type: ignore[misc]
+        for row in rows
+    }
+
+
+def without_unjudged(counters: Counters) -> Counters:
+    return {bullet: counts for bullet, counts in counters.items() if any(counts)}
+
+
+async def test_verdicts_of_a_bullet(doors: Doors) -> None:
+    stored: Counters = {
+        (playbook, key): (helpful, harmful, neutral)
+        for playbook, key, helpful, harmful, neutral in await doors.demo.fetch(
+            "select p.name, m.key, m.helpful, m.harmful, m.neutral from memories m"
+            " join playbooks p on p.scope_id = m.scope_id where m.status <> 'deleted'"
+        )
+    }
+    assert len(stored) >= 17
+    listed: Counters = {}
+    on_pages: Counters = {}
+    on_command_line: Counters = {}
+    for desk in DESKS:
+        for bullet in doors.bullets(desk):
+            listed[desk, bullet.id] = (bullet.helpful, bullet.harmful, bullet.neutral)
+            text = doors.page(f"/console/playbooks/{desk}/bullets/{bullet.id}")
+            figures = dict(re.findall(r"<dt>(\w+)</dt><dd>(\d+)</dd>", text))
+            counts = (int(figures.get(name, 0)) for name in ("Helpful", "Harmful", "Neutral"))
+            on_pages[desk, bullet.id] = tuple(counts)  # type: ignore[assignment]
+        shown = doors.command("playbook", "show", desk, "--status", "all")
+        on_command_line |= {
+            (desk, b["id"]): (b.get("helpful", 0), b.get("harmful", 0), b.get("neutral", 0))
+            for b in shown["bullets"]
+        }
+    moved = by_bullet(
+        doors.analytics("movers"), None, "helpful_count", "harmful_count", "neutral_count"
+    )
+    listed_by_analytics = by_bullet(
+        doors.analytics("bullets"), None, "helpful", "harmful", "neutral"
+    )
+    expected = without_unjudged(stored)
+    assert without_unjudged(listed) == expected
+    assert without_unjudged(on_pages) == expected
+    assert without_unjudged(on_command_line) == expected
+    assert {k: v for k, v in moved.items() if k in stored} == expected
+    assert {k: v for k, v in listed_by_analytics.items() if any(v) and k in stored} == expected
+
+
+async def test_weeks_of_the_page_add_up_to_its_counters(doors: Doors) -> None:
+    text = doors.page("/console/playbooks/orders/bullets/ctx-00004")
+    table = text[text.index("<svg") :]
+    cells = re.findall(
+        r"<tr><t[hd][^>]*>(\d{4}-\d\d-\d\d|[A-Z][a-z]{2} \d+[^<]*)</t[hd]>(.*?)</tr>", table
+    )
+    weeks = [[int(n) for n in re.findall(r"<td[^>]*>(\d+)</td>", rest)] for _week, rest in cells]
+    bullet = next(b for b in doors.bullets("orders") if b.id == "ctx-00004")
+    assert [sum(column) for column in zip(*weeks, strict=True)][:2] == [
+        bullet.helpful,
+        bullet.harmful,
+    ]
+
+
+async def test_agent_runs(doors: Doors) -> None:
+    stored = (await doors.demo.fetch("select count(*) from traces"))[0][0]
+    listed = sum(1 for _ in doors.api.traces.list())
+    improvement = [
+        row
+        for row in doors.analytics("improvement")
+        if row["week"] is None and row["playbook"] is None
+    ]
+    assert [stored, listed, improvement[0]["runs"]] == [320, 320, 320]
+    successes = await doors.demo.fetch(
+        "select count(*) from traces where effective_outcome = 'success'"
+    )
+    assert improvement[0]["successes"] == successes[0][0]
+
+
+async def test_costs_and_calls(doors: Doors) -> None:
+    calls, usd = (await doors.demo.fetch("select count(*), sum(cost_usd) from llm_calls"))[0]
+    usage = list(doors.api.usage.list(("day",), since=ALWAYS))
+    costs = doors.analytics("costs")
+    assert sum(row.calls for row in usage) == calls == sum(row["call_count"] for row in costs)
+    expected = pytest.approx(float(usd))
+    assert sum(row.usd for row in usage) == expected
+    assert sum(row["cost_usd"] for row in costs) == expected
+
+
+async def test_what_waits_for_a_person(doors: Doors) -> None:
+    quarantined = (
+        await doors.demo.fetch(
+            "select count(*) from memories where kind = 'bullet' and status = 'quarantined'"
+        )
+    )[0][0]
+    listed = sum(
+        1 for desk in DESKS for _ in doors.api.playbooks.bullets.list(desk, status="quarantined")
+    )
+    pages = [doors.page(f"/console/playbooks/{desk}/review") for desk in DESKS]
+    shown = {key for page in pages for key in re.findall(r"/bullets/((?:ctx|mis)-\d+)", page)}
+    assert quarantined == listed == len(shown) == 3
