@@ -40,7 +40,8 @@ with readers as (
     from pg_rewrite r
     join pg_class v on v.oid = r.ev_class
     join pg_namespace n on n.oid = v.relnamespace
-    where n.nspname = 'analytics' or v.relname in ('llm_call_details', 'lesson_costs', 'counted_verdicts')
+    where n.nspname = 'analytics'
+       or v.relname in ('llm_call_details', 'lesson_costs', 'counted_verdicts')
     union all
     select 'pg_proc'::regclass, p.oid
     from pg_proc p

@@ -1,12 +1,12 @@
-"""Each number has one definition: API, console, command line, analytics and the tables give the same,
-on the data of the demo.
+"""Each number has one definition: API, console, command line, analytics and the tables give the
+same, on the data of the demo.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from hansei import Hansei
 from hansei.cli.main import app as command_line
-from hansei.models import Bullet, SettableStatus
 from hansei.models import Bullet, SettableStatus
 from tests.console.conftest import CSRF
 from tests.support.demo import Demo
@@ -37,10 +36,6 @@ class Doors:
     api: Hansei
     browser: httpx2.Client
     url: str
-
-    def bullets(self, desk: str) -> list[Bullet]:
-        lists = (self.api.playbooks.bullets.list(desk, status=status) for status in STATUSES)
-        return [bullet for found in lists for bullet in found]
 
     def bullets(self, desk: str) -> list[Bullet]:
         lists = (self.api.playbooks.bullets.list(desk, status=status) for status in STATUSES)
