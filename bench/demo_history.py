@@ -2,9 +2,9 @@
 
 The two desks are runs of House Rules that readers did for docs/proof.md (seed 43, airline; seed 25,
 orders): what the agents did with and without a playbook, how the runs were scored, and the answers
-that a reader gave in place of the model that reflects and curates. Composed are the days, the
-proposal at the end, and the verdicts of a person on the last runs: harmful where a run failed at a
-call that a bullet is about, helpful where it succeeded.
+that a reader gave in place of the model that reflects and curates. Composed are the days, that the
+last change waits for a person, and the verdicts of a person on the last runs: harmful where a run
+failed at a call that a bullet is about, helpful where it succeeded.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ WINDOWS = ((0.0, 14.0), (15.0, 29.0), (30.0, 41.0))
 """First and last day of each window. A playbook is curated at the end of each."""
 LAST_PART = (42.0, 59.8)
 """When the last runs happen, each task with and without the playbook."""
-PROPOSED = "Carrier of set_ship_date"
-"""A recorded change of this bullet, which the service refused, is proposed again at the end."""
+WAITS = "orders"
+"""The consolidation of this playbook, the last answer of its reader, waits for a person."""
 LAST_TASKS = 30
 """Tasks of the last part: all that failed with the playbook, and the first of the others."""
 HUMAN = "person:mia@example.com"
@@ -64,6 +64,7 @@ def desk(playbook: str, archive: str, learner: Sequence[Json], about: str) -> It
     own = lines_of_desk(learner, texts.values())
     titles = first_titles(own)
     reflections = dict(recorded_reflections(learner, set(texts.values()), titles))
+    consolidations, waits = list(recorded_consolidations(own, titles)), playbook == WAITS
     tools = next((a["tools"] for a in answers if a.get("tools")), None)
     yield {
         "type": "desk",
@@ -71,7 +72,7 @@ def desk(playbook: str, archive: str, learner: Sequence[Json], about: str) -> It
         "about": about,
         "tools": tools,
         "curations": list(recorded_curations(own, titles)),
-        "consolidations": list(recorded_consolidations(own, titles)),
+        "consolidations": [] if waits else consolidations,
     }
     stream = [a for a in answers if a["phase"] == "stream" and a["arm"] in ("hansei", "none")]
     for window, (start, end) in enumerate(WINDOWS):
@@ -84,13 +85,16 @@ def desk(playbook: str, archive: str, learner: Sequence[Json], about: str) -> It
             if window:  # in the first window, no run has advice
                 yield run(without[answer["task_id"]], text, day + 0.2, titles)
         yield {"type": "curate", "day": end + 0.3}
-    for curation in recorded_curations(own, titles):
-        if curation["title"] == PROPOSED and curation["type"] == "UPDATE":
-            fields = ("title", "when_to_use", "content", "reasoning")
-            proposal = {name: curation[name] for name in fields}
-            yield {"type": "propose", "day": 59.9, "bullet": PROPOSED, **proposal,
-                   "reason": "Proposed again: its runs failed after the bullet was refused this.",
-                   "actor": HUMAN}  # fmt: skip
+    for change in consolidations if waits else ():
+        fields = ("title", "when_to_use", "content", "reasoning")
+        yield {
+            "type": "propose",
+            "day": 59.9,
+            "bullet": change["bullet_id"],
+            **{name: change[name] for name in fields if change[name] is not None},
+            "reason": "The condition is stated once.",
+            "actor": HUMAN,
+        }
     yield from last_part([a for a in answers if a["phase"] == "held_out"], texts, titles)
 
 

@@ -20,13 +20,13 @@ CHROMIUM_FLAGS = [
 
 def pages_of(sample: Sample) -> dict[str, str]:
     """Every page of the console by name, filled with the sample."""
-    book = "/console/playbooks/support"
+    book = f"/console/playbooks/{sample.playbook}"
     return {
         "overview": "/console",
         "playbooks": "/console/playbooks",
         "bullets": book,
         "new": f"{book}/new",
-        "search": f"{book}/search?q=refund+an+order",
+        "search": f"{book}/search?q={sample.query}",
         "review": f"{book}/review",
         "timeline": f"{book}/timeline?since=2",
         "life": f"{book}/bullets/{sample.keys[1]}",

@@ -51,6 +51,8 @@ class Sample:
     traces: list[str]
     runs: list[str]
     agent_runs: list[str]
+    playbook: str = "support"
+    query: str = "refund+an+order"
 
     @property
     def harmful(self) -> str:
@@ -105,11 +107,11 @@ async def fill_sample(api: httpx2.AsyncClient, writer_key: str) -> Sample:
         {"Authorization": f"Bearer {writer_key}"},
     )
     await _send(api, "PATCH", PLAYBOOK, {"review_mode": "off"})
-    agent_runs = await _ask_agent(api)
+    agent_runs = await ask_agent(api)
     return Sample(keys, traces, [receipt["run_id"] for receipt in receipts], agent_runs)
 
 
-async def _ask_agent(api: httpx2.AsyncClient) -> list[str]:
+async def ask_agent(api: httpx2.AsyncClient) -> list[str]:
     """Questions about a handbook, which wait for a worker."""
     await _send(api, "POST", "/api/v1/collections", {"name": "handbook", "chunk_tokens": 64})
     url = "/api/v1/collections/handbook/documents"

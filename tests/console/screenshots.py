@@ -2,7 +2,8 @@
 FOLDER [WORD]`. With WORD, only the pictures whose name contains it; with `readme`, those of
 `README_PICTURES`, without what is below the window.
 
-Starts an embedded PostgreSQL and a service in a temporary folder, and fills them with the sample.
+Starts an embedded PostgreSQL and a service in a temporary folder, and fills them with the history
+of `hansei demo`, a collection and two agent runs.
 """
 
 from __future__ import annotations
@@ -35,10 +36,14 @@ from memory_api.core.db import Sessions, open_engine
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
+from memory_api.demo.dates import Clock, move_times
+from memory_api.demo.history import load_desks
+from memory_api.demo.load import open_loader
+from memory_api.demo.tenant import create_demo_tenant
 from memory_api.main import create_app
 from memory_api.worker import RUN_STEPS, process_ticket
 from tests.console.browsing import CHROMIUM_FLAGS, log_in, open_whole_page, pages_of
-from tests.console.sample import Sample, fill_sample
+from tests.console.sample import Sample, ask_agent
 from tests.support import postgres
 from tests.support.tickets import waiting_tickets
 
@@ -89,6 +94,34 @@ async def work_off(url: str) -> None:
                 await process_ticket(runtime, ticket, RUN_STEPS)
 
 
+async def load_demo(server: postgres.Server) -> None:
+    """The history of `hansei demo` in the tenant of the pictures."""
+    owner = Sessions(open_engine(server.url("hansei_owner", DATABASE), pool_size=1))
+    tenant_id, key_id, _ = await create_demo_tenant(owner, "pictures")
+    settings = Settings(_env_file=None)  # type: ignore[call-arg]
+    desks, clock = load_desks(), Clock()
+    url = server.url("hansei_worker", DATABASE)
+    async with open_loader(settings, url, desks, tenant_id, key_id, clock) as loader:
+        await loader.load(desks, lambda _day: None)
+    async with owner.for_tenant(tenant_id) as session:
+        await move_times(session, clock)
+    await owner.close()
+
+
+async def find_sample(api: httpx2.AsyncClient) -> Sample:
+    """What the pictures of single bullets, traces and runs show."""
+
+    async def ids(path: str, **query: str) -> list[str]:
+        answer = await api.get(path, params={"limit": "5", **query})
+        return [item["id"] for item in answer.raise_for_status().json()["items"]]
+
+    traces = await ids("/api/v1/traces", playbook="orders", outcome="failure")
+    runs = await ids("/api/v1/runs", kind="reflect")
+    keys = ["ctx-00001", "mis-00002", "ctx-00003", "ctx-00004"]
+    agent_runs = await ask_agent(api)
+    return Sample(keys, traces, runs, agent_runs, "orders", "add+30+pieces+to+an+order")
+
+
 async def take_pictures(
     browser: Browser, url: str, key: str, sample: Sample, to: tuple[Path, str]
 ) -> None:
@@ -122,13 +155,12 @@ async def make_pictures(server: postgres.Server, folder: Path, word: str) -> Non
     await server.make_template()
     await server.clone(DATABASE)
     keys = await make_keys(server.url("hansei_owner", DATABASE))
+    await load_demo(server)
     with served(server.url("hansei_app", DATABASE)) as url:
         headers = {"Authorization": f"Bearer {keys['admin']}"}
         async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=30) as api:
-            sample = await fill_sample(api, keys["write"])
+            sample = await find_sample(api)
         await work_off(server.url("hansei_worker", DATABASE))
-        times = (Path(__file__).parent / "sample_times.sql").read_text(encoding="utf-8")
-        await server.run(times, DATABASE)
         async with async_playwright() as playwright:
             chromium = shutil.which("chromium")
             browser = await playwright.chromium.launch(

@@ -187,7 +187,7 @@ class Loader:
         delta = DeltaContextItem(
             type="UPDATE",
             bullet_id=self.model.keys[item["bullet"]],
-            **{name: item[name] for name in fields},
+            **{name: item[name] for name in fields if name in item},
         )
         author = ChangeAuthor(QUARANTINE_ACTOR, item["reason"])
         await apply_or_propose(self.runtime, tenant_id, ref, [delta], author)
