@@ -25,21 +25,30 @@ proposal_commands = typer.Typer(
 
 @proposal_commands.command("list")
 def list_proposals(
-    name: PlaybookName,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the playbook. Default: all of the project.")
+    ] = None,
     state: Annotated[ProposalState, typer.Option(help="Only this state.")] = "waiting",
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the proposals of a playbook, newest first."""
+    """List the proposals of one playbook or of all, newest first in each."""
     with open_playbook_client() as client:
-        proposals = list(client.playbooks.proposals.list(name, state=state, project_id=project))
+        names = [name] if name else [p.name for p in client.playbooks.list(project_id=project)]
+        found = {
+            each: list(client.playbooks.proposals.list(each, state=state, project_id=project))
+            for each in names
+        }
     if as_json:
-        print_json({"items": proposals})
+        print_json({"items": [proposal for proposals in found.values() for proposal in proposals]})
         return
-    if not proposals:
+    if not any(found.values()):
         print_message(f"No proposals in state '{state}'.")
-    for proposal in proposals:
-        _print_proposal(proposal)
+    for playbook, proposals in found.items():
+        if proposals and not name:
+            print_text(f"{playbook}:")
+        for proposal in proposals:
+            _print_proposal(proposal)
 
 
 @proposal_commands.command("accept")

@@ -242,6 +242,9 @@ async def test_person_decides_proposal(playbook: Command, command: Command, clie
     assert "  ADD OTHERS Be kind." in shown
     assert "  DELETE pref-00002\n    reason: Long is fine." in shown
     newer, older = (await document(command, "proposal", "list", "pay"))["items"]
+    everywhere = (await command("proposal", "list")).stdout
+    assert "pay:" in everywhere
+    assert newer["id"] in everywhere
     done = await command("proposal", "accept", "pay", older["id"])
     assert done.stdout == "Applied 1 change. pay is at version 3.\n", done.stderr
     assert (await command("proposal", "reject", "pay", newer["id"])).stdout == "Rejected.\n"
