@@ -29,23 +29,28 @@ $$;
 revoke execute on function analytics.login_tenant from public;
 grant execute on function analytics.login_tenant to hansei_analyst;
 
+-- In these functions, a join of pg_stat_activity with a table that Citus copies to its nodes would run without the rights of the view: hence
+-- MATERIALIZED.
 -- Ends the sessions of logins whose tenant is not active, and transactions of logins that are open for ten minutes: they would keep VACUUM
 -- from removing rows and fill the queue of notifications. Returns how many.
 create function analytics.end_login_sessions(p_max_transaction interval default '10 minutes') returns bigint language sql security definer set search_path = pg_catalog, pg_temp as $$
+    with logins as materialized (
+        select l.role_name, t.status from analytics.logins l left join public.tenants t on t.id = l.tenant_id
+    )
     select count(*) filter (where pg_terminate_backend(a.pid))
     from pg_stat_activity a
-    join analytics.logins l on l.role_name = a.usename
-    left join public.tenants t on t.id = l.tenant_id
+    join logins l on l.role_name = a.usename
     where a.datname = current_database()
-      and (t.status is distinct from 'active' or a.xact_start < now() - p_max_transaction)
+      and (l.status is distinct from 'active' or a.xact_start < now() - p_max_transaction)
 $$;
 revoke execute on function analytics.end_login_sessions from public;
 
 -- The sessions of logins, with their parallel workers, which have a leader.
 create function analytics.login_sessions() returns table (pid integer, role_name name, leader_pid integer) language sql security definer set search_path = pg_catalog, pg_temp as $$
+    with logins as materialized (select l.role_name from analytics.logins l)
     select a.pid, a.usename, a.leader_pid
     from pg_stat_activity a
-    join analytics.logins l on l.role_name = a.usename
+    join logins l on l.role_name = a.usename
     where a.datname = current_database()
 $$;
 revoke execute on function analytics.login_sessions from public;

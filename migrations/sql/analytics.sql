@@ -37,7 +37,8 @@ left join lateral (
     from memory_links l
     join memories s on s.tenant_id = l.tenant_id and s.id = l.source_id
     where r.change_type = 'deleted' and l.tenant_id = r.tenant_id and l.target_id = r.memory_id
-      and l.relation = 'supersedes' and l.created_at = r.created_at
+      and l.relation = 'supersedes'
+      and l.created_at between r.created_at - interval '10 seconds' and r.created_at + interval '10 seconds'
     limit 1
 ) merged on true
 left join lateral (
@@ -91,7 +92,7 @@ cross join lateral (
                o.change_type = 'deleted' and exists (
                    select from memory_links l
                    where l.tenant_id = o.tenant_id and l.target_id = o.memory_id and l.relation = 'supersedes'
-                     and l.created_at = o.created_at
+                     and l.created_at between o.created_at - interval '10 seconds' and o.created_at + interval '10 seconds'
                ) is_merged
         from playbook_versions v
         join memory_revisions o on o.tenant_id = v.tenant_id and o.scope_id = v.scope_id and o.playbook_version = v.version

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from httpx2 import AsyncClient
-from sqlalchemy import select, text, update
+from sqlalchemy import func, select, text, update
 
 from memory_api.auth.tables import TenantRow
 from memory_api.core.db import Base
@@ -209,7 +209,7 @@ async def test_retention_deletes_by_project(api, tenant, drain, runtime) -> None
                 await session.execute(
                     update(TraceRow)
                     .where(TraceRow.tenant_id == tenant.id, TraceRow.id == sent["trace_id"])
-                    .values(created_at=TraceRow.created_at - timedelta(days=days))
+                    .values(created_at=func.now() - timedelta(days=days))
                 )
     await drain(tenant.id)
     for expected in ({"traces_deleted": 1, "events_deleted": 1}, {}):
@@ -234,7 +234,7 @@ async def test_retention_continues_until_nothing_is_left(
         body = trace(external_id=f"old-{number}")
         (await api.post("/api/v1/traces?reflect=never", json=body)).raise_for_status()
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        old = {"created_at": TraceRow.created_at - timedelta(days=40)}
+        old = {"created_at": func.now() - timedelta(days=40)}
         await session.execute(update(TraceRow).where(TraceRow.tenant_id == tenant.id).values(old))
     await api.post("/api/v1/maintenance/retention")
     while await drain(tenant.id):

@@ -18,13 +18,14 @@ without a tenant, such as the queue, stay on the coordinator."""
 @dataclass(frozen=True)
 class Function:
     """A function that every node needs. `argument` names the tenant in a call that runs on the
-    node of this tenant. `has_generic_plans`: it demands generic plans, which Citus does not make
-    for statements whose tenant is a parameter.
+    node of this tenant, with `is_forced` also inside a transaction. `has_generic_plans`: it demands
+    generic plans, which Citus does not make for statements whose tenant is a parameter.
     """
 
     signature: str
     argument: str | None
     has_generic_plans: bool
+    is_forced: bool
 
 
 async def list_tenant_tables(connection: Any) -> list[str]:

@@ -137,7 +137,7 @@ async def _delegate_functions(connection: Any, table: str, report: Report) -> No
         if function.argument is not None and not managed.get(function.signature):
             await connection.execute(
                 "select create_distributed_function($1::text::regprocedure, $2,"
-                " colocate_with := $3)",
-                *(function.signature, function.argument, table),
+                " colocate_with := $3, force_delegation := $4)",
+                *(function.signature, function.argument, table, function.is_forced),
             )
             report(f"function {function.signature}: runs on the node of its tenant")

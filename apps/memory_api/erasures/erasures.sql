@@ -33,15 +33,15 @@ where i.tenant_id = :tenant and (i.memory_id = any(cast(:ids as uuid[])) or i.tr
 -- Removes the deltas of proposals that come from these memories. A waiting one is rejected.
 update playbook_proposals p
 set deltas = '[]', sources = '{}', reason = null, decision_reason = 'Its source was erased.',
-    state = case p.state when 'waiting' then 'rejected' else p.state end, decided_at = least(p.decided_at, now())
+    state = case when p.state = 'waiting' then 'rejected' else p.state end, decided_at = least(p.decided_at, now())
 where p.tenant_id = :tenant
   and exists (select from unnest(cast(:ids as uuid[])) e(id) where position(e.id::text in p.sources::text) > 0)
 
 -- name: erase_curations
 -- Removes the results of runs that are not about one trace and name one of these IDs.
-update runs r set input = case r.state when 'done' then '{}' else r.input end, result = null
+update runs r set input = case when r.state = 'done' then '{}' else r.input end, result = null
 where r.tenant_id = :tenant and r.trace_id is null and r.kind in ('curate', 'apply', 'cleanup', 'maintenance', 'trajectory', 'transcript')
-  and exists (select from unnest(cast(:ids as uuid[])) e(id) where position(e.id::text in concat(r.input, r.result)) > 0)
+  and exists (select from unnest(cast(:ids as uuid[])) e(id) where position(e.id::text in r.input::text || coalesce(r.result::text, '')) > 0)
 
 -- name: erase_rows
 select hansei_erase_rows(:tenant, :table_name, :limit)

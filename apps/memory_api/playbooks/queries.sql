@@ -175,7 +175,7 @@ left join lateral (
     from memory_links l
     join memories m on m.tenant_id = :tenant and m.id = l.source_id
     where r.change_type = 'deleted' and l.tenant_id = :tenant and l.target_id = r.memory_id and l.relation = 'supersedes'
-      and l.created_at = r.created_at
+      and l.created_at between r.created_at - interval '10 seconds' and r.created_at + interval '10 seconds'
     limit 1
 ) survivor on true
 where r.tenant_id = :tenant and r.memory_id = :bullet and r.revision > :after

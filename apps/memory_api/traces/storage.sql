@@ -33,7 +33,7 @@ returning 1
 update runs r
 set input = '{}', result = null, lease_owner = null, lease_until = null, updated_at = now(), finished_at = least(r.finished_at, now()),
     error = case when r.state in ('queued', 'running')
-                 then jsonb_build_object('type', 'Erased', 'code', 'erased', 'message', 'The trace of this run was erased.') end,
+                 then cast('{"type": "Erased", "code": "erased", "message": "The trace of this run was erased."}' as jsonb) end,
     state = case when r.state in ('queued', 'running') then 'failed' else r.state end
 where r.tenant_id = :tenant and r.trace_id = any(cast(:ids as uuid[]))
 returning r.id
