@@ -4,7 +4,7 @@ search are in `tests/plans`."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx2
@@ -12,7 +12,9 @@ import pytest
 from sqlalchemy import event
 
 from memory_api.core.db import asyncpg_connection
+from memory_api.core.statements import Statement, fetch_rows
 from memory_api.memories.editing import delete_memory
+from memory_api.memories.index import writer
 from memory_api.memories.search.search import embed_query, search_in_session
 from tests.conftest import TestTenant
 from tests.memories.conftest import ADDRESSES
@@ -22,7 +24,8 @@ class Sent:
     """The last statement with this in it, as the driver got it."""
 
     def __init__(self, part: str) -> None:
-        self.part, self.statement, self.parameters = part, "", ()
+        self.part, self.statement = part, ""
+        self.parameters: Sequence[Any] = ()
 
     def hear(self, _c: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
         if self.part.lower() in statement.lower():
@@ -65,9 +68,16 @@ def hearing(runtime: Any) -> Iterator[Any]:
         event.remove(engine, "before_cursor_execute", sent.hear)
 
 
-async def test_unindexing_uses_primary_key(runtime, own_tenant, hearing) -> None:
-    sent = hearing("delete from memory_vectors")
-    posts = hearing("delete from postings")
+async def test_unindexing_uses_primary_key(runtime, own_tenant, hearing, monkeypatch) -> None:
+    sent, posts = hearing("delete from memory_vectors"), Sent("")
+
+    async def fetch(session: Any, statement: Statement, parameters: dict[str, Any]) -> Any:
+        if statement is writer.DELETE_POSTINGS:
+            values = [parameters[name] for name in statement.parameters]
+            posts.statement, posts.parameters = statement.text, values
+        return await fetch_rows(session, statement, parameters)
+
+    monkeypatch.setattr(writer, "fetch_rows", fetch)
     question = await embed_query(runtime.default_embedder, "retry")
     async with runtime.sessions.for_tenant(own_tenant.id) as session:
         hit = (await search_in_session(session, question, ADDRESSES, top_k=1))[0]

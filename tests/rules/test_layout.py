@@ -199,7 +199,7 @@ def test_every_named_statement_is_used(file: str) -> None:
         name
         for path in MODULES
         for loader, name in re.findall(
-            r'(?:load_sql|read_sql|load_statement)\(\s*"([^"]+)",\s*"(\w+)"',
+            r'(?:read_sql|load_statement)\(\s*"([^"]+)",\s*"(\w+)"',
             path.read_text(encoding="utf-8"),
         )
         if loader == file

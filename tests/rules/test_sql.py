@@ -32,7 +32,6 @@ from tests.rules.sources import calls, files, name_of, tree
 
 API = "apps/memory_api/"
 TEXT = {
-    "core/resources.py": "loads the .sql files",
     "core/migrations.py": "one migration at a time: an advisory lock",
     "core/db.py": "defaults of columns",
     "analytics/queries.py": "a statement of questions.sql without the lines of unset filters",

@@ -11,7 +11,7 @@ from uuid import UUID
 from memory_api.auth.queries import list_active_tenant_ids
 from memory_api.commands.doctor_checks import MAX_CHECKED_TENANTS, CheckResult
 from memory_api.core.db import Sessions
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 
 STUCK_AFTER = timedelta(minutes=15)
 """Time after the end of its lease, or after it was queued without a ticket, at which maintenance
@@ -19,9 +19,9 @@ should have found a run.
 """
 EXPIRY_WARNING = timedelta(days=7)
 
-PROBLEM_RUNS = load_sql("maintenance/maintenance.sql", "count_problem_runs")
-KEY_STATES = load_sql("maintenance/maintenance.sql", "count_keys")
-CONFLICTS = load_sql("maintenance/maintenance.sql", "count_conflicts")
+PROBLEM_RUNS = load_statement("maintenance/maintenance.sql", "count_problem_runs")
+KEY_STATES = load_statement("maintenance/maintenance.sql", "count_keys")
+CONFLICTS = load_statement("maintenance/maintenance.sql", "count_conflicts")
 
 
 @dataclass
@@ -61,11 +61,11 @@ async def check_all_tenants(
 async def _check_tenant(sessions: Sessions, tenant_id: UUID, problems: TenantProblems) -> None:
     async with sessions.for_tenant(tenant_id) as session:
         limit = {"tenant": tenant_id, "limit": STUCK_AFTER}
-        for problem, kind, count in await session.execute(PROBLEM_RUNS, limit):
+        for problem, kind, count in await fetch_rows(session, PROBLEM_RUNS, limit):
             problems.runs[problem][kind] += count
         warning = {"tenant": tenant_id, "warning": EXPIRY_WARNING}
-        keys = (await session.execute(KEY_STATES, warning)).one()
-        conflicts = (await session.execute(CONFLICTS, {"tenant": tenant_id})).one()
+        keys = (await fetch_rows(session, KEY_STATES, warning))[0]
+        conflicts = (await fetch_rows(session, CONFLICTS, {"tenant": tenant_id}))[0]
     problems.conflict_count += conflicts.total
     problems.undeclared_conflict_count += conflicts.undeclared
     problems.expired_key_count += keys.expired

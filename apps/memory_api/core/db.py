@@ -369,9 +369,11 @@ def current_tenant_id(session: AsyncSession) -> UUID:
 
 
 async def asyncpg_connection(session: AsyncSession) -> asyncpg.Connection[Any]:
-    """The session's asyncpg connection, inside its transaction, for hand-written SQL."""
+    """The session's asyncpg connection, inside its transaction, for hand-written SQL. In a nested
+    transaction the session is asked again: only then it sends the SAVEPOINT.
+    """
     driver: asyncpg.Connection[Any] | None = session.info.get(DRIVER_KEY)
-    if driver is None:
+    if driver is None or session.in_nested_transaction():
         raw = await (await session.connection()).get_raw_connection()
         driver = session.info[DRIVER_KEY] = raw.driver_connection
     assert driver is not None

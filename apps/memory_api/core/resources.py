@@ -6,8 +6,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-from sqlalchemy import TextClause, text
-
 PACKAGE = Path(__file__).resolve().parents[1]
 _BLOCK = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
@@ -19,17 +17,12 @@ def _blocks(path: str) -> dict[str, str]:
 
 
 def read_sql(path: str, name: str) -> str:
-    """Return the statement after `-- name: <name>` in a `.sql` file, for asyncpg (`$1` parameters).
+    """Return the statement after `-- name: <name>` in a `.sql` file.
 
     `path` is relative to the package, for example `run_queue/queue.sql`. Raises `KeyError` if the
     file has no such block.
     """
     return _blocks(path)[name]
-
-
-def load_sql(path: str, name: str) -> TextClause:
-    """Return the statement for SQLAlchemy (`:name` parameters)."""
-    return text(read_sql(path, name))
 
 
 def packaged_path(name: str) -> Path:

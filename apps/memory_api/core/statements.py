@@ -88,3 +88,17 @@ async def fetch_rows(
     except asyncpg.PostgresError as error:
         record_if_disk_full(error)
         raise
+
+
+async def fetch_column(
+    session: AsyncSession, statement: Statement, parameters: Mapping[str, Any]
+) -> list[Any]:
+    """The first column of the rows."""
+    return [row[0] for row in await fetch_rows(session, statement, parameters)]
+
+
+async def fetch_value(
+    session: AsyncSession, statement: Statement, parameters: Mapping[str, Any]
+) -> Any:
+    """The first column of the first row; None without a row."""
+    return next(iter(await fetch_column(session, statement, parameters)), None)

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import Base, current_tenant_id, transaction_time
 from memory_api.core.ids import new_id
 from memory_api.core.log_context import current_actor
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_column, fetch_rows, fetch_value, load_statement
 from memory_api.erasures.schemas import CreateErasureRequest, ErasureTarget
 from memory_api.erasures.tables import ErasureRow
 from memory_api.memories.erasure import add_tombstones, erase_memories
@@ -42,20 +42,20 @@ TRACES_PER_BATCH = 50
 ROWS_PER_BATCH = 5_000
 AUTHOR = "erasure"
 
-DERIVED_BULLETS = load_sql("erasures/erasures.sql", "derived_bullets")
-SUBJECT_TRACES = load_sql("erasures/erasures.sql", "subject_traces")
-SUBJECT_MEMORIES = load_sql("erasures/erasures.sql", "subject_memories")
+DERIVED_BULLETS = load_statement("erasures/erasures.sql", "derived_bullets")
+SUBJECT_TRACES = load_statement("erasures/erasures.sql", "subject_traces")
+SUBJECT_MEMORIES = load_statement("erasures/erasures.sql", "subject_memories")
 SCRUBS = (
-    load_sql("erasures/erasures.sql", "erase_verdicts"),
-    load_sql("erasures/erasures.sql", "erase_decisions"),
-    load_sql("erasures/erasures.sql", "erase_waiting_lessons"),
-    load_sql("erasures/erasures.sql", "erase_proposals"),
-    load_sql("erasures/erasures.sql", "erase_curations"),
+    load_statement("erasures/erasures.sql", "erase_verdicts"),
+    load_statement("erasures/erasures.sql", "erase_decisions"),
+    load_statement("erasures/erasures.sql", "erase_waiting_lessons"),
+    load_statement("erasures/erasures.sql", "erase_proposals"),
+    load_statement("erasures/erasures.sql", "erase_curations"),
 )
-ERASE_RESPONSES = load_sql("traces/storage.sql", "erase_responses")
-ERASE_ROWS = load_sql("erasures/erasures.sql", "erase_rows")
-ERASE_OTHER_RUNS = load_sql("erasures/erasures.sql", "erase_other_runs")
-ERASE_TICKETS = load_sql("erasures/erasures.sql", "erase_tickets")
+ERASE_RESPONSES = load_statement("traces/storage.sql", "erase_responses")
+ERASE_ROWS = load_statement("erasures/erasures.sql", "erase_rows")
+ERASE_OTHER_RUNS = load_statement("erasures/erasures.sql", "erase_other_runs")
+ERASE_TICKETS = load_statement("erasures/erasures.sql", "erase_tickets")
 KEPT_TABLES = {"tombstones", "erasures", "audit_log", "runs", "tenants"}
 FIRST_TABLES = (
     *("trace_events", "trace_evaluations", "bullet_verdicts", "inbox_lessons"),
@@ -177,8 +177,8 @@ class _Erasing:
         parameters = {"tenant": self.tenant_id, "subject": subject, "limit": TRACES_PER_BATCH}
         while True:
             async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
-                traces = (await session.scalars(SUBJECT_TRACES, parameters)).all()
-                memories = (await session.scalars(SUBJECT_MEMORIES, parameters)).all()
+                traces = await fetch_column(session, SUBJECT_TRACES, parameters)
+                memories = await fetch_column(session, SUBJECT_MEMORIES, parameters)
             if not traces and not memories:
                 return
             await self._erase(traces, memories)
@@ -195,7 +195,8 @@ class _Erasing:
                 )
             )
             ids = {*trace_ids, *memory_ids, *learned}
-            derived = await session.execute(DERIVED_BULLETS, {"tenant": tenant, "ids": list(ids)})
+            known = {"tenant": tenant, "ids": list(ids)}
+            derived = await fetch_rows(session, DERIVED_BULLETS, known)
             for bullet_id, key, project_id, playbook, only_from_them in derived:
                 if only_from_them:
                     ids.add(bullet_id)
@@ -215,7 +216,7 @@ class _Erasing:
             await erase_memories(session, memories)
             parameters = {"tenant": tenant, "ids": list(ids)}
             for statement in (*SCRUBS, ERASE_RESPONSES):
-                await session.execute(statement, parameters)
+                await fetch_rows(session, statement, parameters)
             deleted = await delete_traces(session, trace_ids, with_episodes=False)
             for kind, targets in (("memory", erased), ("trace", trace_ids)):
                 await add_tombstones(
@@ -264,7 +265,8 @@ class _Erasing:
             count = ROWS_PER_BATCH
             while count == ROWS_PER_BATCH:
                 async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
-                    count = await session.scalar(
+                    count = await fetch_value(
+                        session,
                         ERASE_ROWS,
                         {
                             "tenant": self.tenant_id,
@@ -274,10 +276,9 @@ class _Erasing:
                     )
                 self.counts[table] += int(count or 0)
         async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
-            await session.execute(ERASE_TICKETS, {"tenant": self.tenant_id})
-            await session.execute(
-                ERASE_OTHER_RUNS, {"tenant": self.tenant_id, "run_id": self.run.id}
-            )
+            own = {"tenant": self.tenant_id, "run_id": self.run.id}
+            await fetch_rows(session, ERASE_TICKETS, own)
+            await fetch_rows(session, ERASE_OTHER_RUNS, own)
             parameters = {"tenant": self.tenant_id, "table_name": "tenants", "limit": 1}
-            await session.execute(ERASE_ROWS, parameters)
+            await fetch_rows(session, ERASE_ROWS, parameters)
         self.counts = Counter({name: count for name, count in self.counts.items() if count})

@@ -20,7 +20,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.maintenance.queries import lock_task
 from memory_api.memories.index.writer import unindex_memories
 from memory_api.memories.schemas import MemoryStatus
@@ -30,7 +30,7 @@ from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 
 PRUNING = "pruning"
-PRUNABLE_MEMORIES = load_sql("maintenance/maintenance.sql", "prunable_memories")
+PRUNABLE_MEMORIES = load_statement("maintenance/maintenance.sql", "prunable_memories")
 PROTECTED_DAYS = 7
 STALE_DAYS = 30
 MIN_STRENGTH = 0.01
@@ -86,7 +86,8 @@ async def _archive(
 async def _find_prunable(
     runtime: Runtime, session: AsyncSession, among: Sequence[UUID] | None = None
 ) -> list[dict[str, Any]]:
-    rows = await session.execute(
+    rows = await fetch_rows(
+        session,
         PRUNABLE_MEMORIES,
         {
             "tenant": current_tenant_id(session),

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, TextClause
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.ids import new_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.maintenance.queries import lock_task
 from memory_api.memories.tables import MemoryClusterRow
 from memory_api.runs.lifecycle import StepResult
@@ -27,11 +26,9 @@ from memory_api.runtime import Runtime
 from memory_api.text.terms import content_terms
 
 ENTITIES, CLUSTERS = "entities", "clusters"
-MEMORIES_TO_RELATE = load_sql("maintenance/maintenance.sql", "memories_to_relate").columns(
-    tools=JSONB
-)
-ADD_ENTITIES: TextClause = load_sql("maintenance/maintenance.sql", "add_entities")
-JOIN_CLUSTERS = load_sql("maintenance/maintenance.sql", "join_clusters").columns(tools=JSONB)
+MEMORIES_TO_RELATE = load_statement("maintenance/maintenance.sql", "memories_to_relate")
+ADD_ENTITIES = load_statement("maintenance/maintenance.sql", "add_entities")
+JOIN_CLUSTERS = load_statement("maintenance/maintenance.sql", "join_clusters")
 MEMORIES_PER_BATCH = 200
 MAX_BATCHES_PER_RUN = 50
 """The next run continues."""
@@ -101,26 +98,25 @@ async def join_clusters(runtime: Runtime, run: RunRow) -> StepResult:
     return StepResult(data=counts)
 
 
-async def _next_batch(session: AsyncSession, task_name: str) -> Sequence[Row[Any]]:
+async def _next_batch(session: AsyncSession, task_name: str) -> Sequence[Any]:
     """The memories after the position of the task, which moves in the same transaction."""
     task = await lock_task(session, task_name)
     after = UUID(task.state.get("after", str(NO_ID)))
-    rows = (
-        await session.execute(
-            MEMORIES_TO_RELATE,
-            {
-                "tenant": current_tenant_id(session),
-                "after": after,
-                "batch_size": MEMORIES_PER_BATCH,
-            },
-        )
-    ).all()
+    rows = await fetch_rows(
+        session,
+        MEMORIES_TO_RELATE,
+        {
+            "tenant": current_tenant_id(session),
+            "after": after,
+            "batch_size": MEMORIES_PER_BATCH,
+        },
+    )
     if rows:
         task.state = {"after": str(rows[-1].id)}
     return rows
 
 
-async def _add_entities(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
+async def _add_entities(session: AsyncSession, rows: Sequence[Any]) -> int:
     mentions = [
         (row.id, new_id(), row.project_id, type_, name)
         for row in rows
@@ -129,20 +125,18 @@ async def _add_entities(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
     if not mentions:
         return 0
     memories, ids, projects, types, names = map(list, zip(*mentions, strict=True))
-    parameters = {
+    parameters: dict[str, Any] = {
         "memories": memories,
         "ids": ids,
         "projects": projects,
         "types": types,
         "names": names,
     }
-    added = await session.execute(
-        ADD_ENTITIES, {"tenant": current_tenant_id(session), **parameters}
-    )
-    return len(added.all())
+    parameters["tenant"] = current_tenant_id(session)
+    return len(await fetch_rows(session, ADD_ENTITIES, parameters))
 
 
-def are_other_tasks(one: Row[Any], other: Row[Any], kind: str) -> bool:
+def are_other_tasks(one: Any, other: Any, kind: str) -> bool:
     """Whether two memories resemble each other only by the words of a template: both name tools and
     share none, or both are reflections whose task descriptions share no content word. A strategy
     or an insight may be the same for different tasks.
@@ -158,7 +152,7 @@ def _share_nothing(mine: set[Any], theirs: set[Any]) -> bool:
     return bool(mine) and bool(theirs) and mine.isdisjoint(theirs)
 
 
-async def _join(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
+async def _join(session: AsyncSession, rows: Sequence[Any]) -> int:
     """Joins each memory to a cluster, the oldest first, so that a chain of new memories becomes one
     cluster.
     """
@@ -166,7 +160,8 @@ async def _join(session: AsyncSession, rows: Sequence[Row[Any]]) -> int:
     if not by_seq:
         return 0
     tenant = current_tenant_id(session)
-    found = await session.execute(
+    found = await fetch_rows(
+        session,
         JOIN_CLUSTERS,
         {
             "tenant": tenant,

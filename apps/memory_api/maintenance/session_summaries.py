@@ -21,8 +21,8 @@ from pydantic import BaseModel, Field
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id, transaction_time
-from memory_api.core.resources import load_sql
 from memory_api.core.secret_redaction import redact
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.llm.errors import LLMError
 from memory_api.maintenance.episodes import (
     Episode,
@@ -56,8 +56,8 @@ COMMIT_DELAY = timedelta(minutes=10)
 stored."""
 SHOWN_EPISODES = 5
 EXCERPT_LENGTH = 300
-SESSIONS_TO_SUMMARIZE = load_sql("maintenance/maintenance.sql", "sessions_to_summarize")
-SESSION_EPISODES = load_sql("maintenance/maintenance.sql", "session_episodes")
+SESSIONS_TO_SUMMARIZE = load_statement("maintenance/maintenance.sql", "sessions_to_summarize")
+SESSION_EPISODES = load_statement("maintenance/maintenance.sql", "session_episodes")
 
 
 class SessionSummary(BaseModel):
@@ -107,7 +107,8 @@ async def _find_sessions(session: AsyncSession) -> SessionPage:
     task = await lock_task(session, SUMMARIES)
     after: tuple[str, str] = task.state.get(AFTER, START)
     row = (
-        await session.execute(
+        await fetch_rows(
+            session,
             SESSIONS_TO_SUMMARIZE,
             {
                 "tenant": current_tenant_id(session),
@@ -118,7 +119,7 @@ async def _find_sessions(session: AsyncSession) -> SessionPage:
                 "limit": MAX_SESSIONS_PER_RUN,
             },
         )
-    ).one()
+    )[0]
     if len(row.sessions) == MAX_SESSIONS_PER_RUN:  # the page may have more
         return SessionPage(row.sessions, after, has_more=True)
     if row.page_count == EPISODES_PER_PAGE:
@@ -132,7 +133,8 @@ async def _summarize(
 ) -> tuple[str, LLMError | None]:
     """Returns the engine, and the error of a model that failed."""
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        found = await session.execute(
+        rows = await fetch_rows(
+            session,
             SESSION_EPISODES,
             {
                 "tenant": run.tenant_id,
@@ -141,7 +143,6 @@ async def _summarize(
                 "limit": MAX_EPISODES,
             },
         )
-        rows = found.all()
     earlier = next((row for row in rows if row.source == SOURCE), None)
     episodes = [
         Episode(row.id, row.content, row.importance, row.outcome, row.trace_id)

@@ -14,8 +14,8 @@ from memory_api.auth.queries import is_tenant_active
 from memory_api.budgets.reservations import settle_expired
 from memory_api.core.db import current_tenant_id, transaction_time
 from memory_api.core.ids import new_id
-from memory_api.core.resources import load_sql
 from memory_api.core.settings import Settings
+from memory_api.core.statements import fetch_rows, fetch_value, load_statement
 from memory_api.curation.cleanup import enqueue_cleanups
 from memory_api.embeddings.port import EmbedderUnavailable
 from memory_api.maintenance.reindexing import delete_old_vectors, retokenize_tenant
@@ -55,9 +55,9 @@ USE_COUNT_DELAY = timedelta(seconds=10)
 """Retrievals younger than this are left to the next run: they may not be committed yet."""
 
 TENANTS_PER_CLAIM = 500
-NEXT_UPKEEP = load_sql("maintenance/maintenance.sql", "next_upkeep")
-START_PERIOD = load_sql("maintenance/maintenance.sql", "start_period")
-LOST_RUNS = load_sql("maintenance/maintenance.sql", "list_lost_runs")
+NEXT_UPKEEP = load_statement("maintenance/maintenance.sql", "next_upkeep")
+START_PERIOD = load_statement("maintenance/maintenance.sql", "start_period")
+LOST_RUNS = load_statement("maintenance/maintenance.sql", "list_lost_runs")
 
 
 async def enqueue_upkeep(runtime: Runtime) -> None:
@@ -145,7 +145,8 @@ async def next_upkeep(session: AsyncSession, settings: Settings, run_id: UUID) -
     """When the tenant needs upkeep again if nothing happens until then. For what expires it is the
     next start of the task `retention`, which deletes once a day.
     """
-    due_at: datetime = await session.scalar(
+    due_at: datetime = await fetch_value(
+        session,
         NEXT_UPKEEP,
         {
             "tenant": current_tenant_id(session),
@@ -175,7 +176,7 @@ async def start_due_tasks(runtime: Runtime, session: AsyncSession) -> list[str]:
             "run_id": run_id,
             "period_start": task.period_start(now),
         }
-        if await session.scalar(START_PERIOD, parameters) is not None:
+        if await fetch_value(session, START_PERIOD, parameters) is not None:
             run = task.new_run(session, run_id=run_id)
             await session.flush()
             await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
@@ -242,10 +243,9 @@ async def requeue_lost_runs(runtime: Runtime, session: AsyncSession, except_run_
     """Enqueues runs that are queued or whose lease has expired, and that have no ticket in the
     queue.
     """
-    rows = await session.execute(
-        LOST_RUNS, {"tenant": current_tenant_id(session), "except_run_id": except_run_id}
-    )
     tenant_id = current_tenant_id(session)
+    parameters = {"tenant": tenant_id, "except_run_id": except_run_id}
+    rows = await fetch_rows(session, LOST_RUNS, parameters)
     tickets = [Ticket(tenant_id, run_id, slots=slots_of(kind)) for run_id, kind in rows]
     await runtime.queue.enqueue(session, tickets)
     return len(tickets)

@@ -12,13 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.log_context import current_actor
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.index.writer import unindex_memories
 from memory_api.memories.tables import MemoryRow, TombstoneRow
 
-ERASE_MEMORIES = load_sql("memories/queries.sql", "erase_memories")
-ERASE_RELATIONS = load_sql("memories/queries.sql", "erase_relations")
-ERASE_HISTORY = load_sql("memories/queries.sql", "erase_history")
+ERASE_MEMORIES = load_statement("memories/queries.sql", "erase_memories")
+ERASE_RELATIONS = load_statement("memories/queries.sql", "erase_relations")
+ERASE_HISTORY = load_statement("memories/queries.sql", "erase_history")
 
 
 async def erase_memories(session: AsyncSession, memories: Sequence[MemoryRow]) -> None:
@@ -33,9 +33,9 @@ async def erase_memories(session: AsyncSession, memories: Sequence[MemoryRow]) -
         "tenant": current_tenant_id(session),
         "ids": [memory.id for memory in memories],
     }
-    await session.execute(ERASE_MEMORIES, parameters)
-    await session.execute(ERASE_HISTORY, parameters)
-    await session.execute(ERASE_RELATIONS, parameters)
+    await fetch_rows(session, ERASE_MEMORIES, parameters)
+    await fetch_rows(session, ERASE_HISTORY, parameters)
+    await fetch_rows(session, ERASE_RELATIONS, parameters)
     for memory in memories:
         session.expunge(memory)  # its columns are those before
 

@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import asyncpg_connection, current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
-from memory_api.core.resources import load_sql, read_sql
+from memory_api.core.resources import read_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.index.scopes import ensure_scopes
 from memory_api.memories.queries import has_any_tag
 from memory_api.memories.schemas import MemoryStatus
@@ -39,10 +40,10 @@ _PLAYBOOK = select(PlaybookRow).where(
     PlaybookRow.name == bindparam("name"),
 )
 BULLETS_AS_OF = read_sql("playbooks/queries.sql", "bullets_as_of")
-PROVENANCE = load_sql("playbooks/queries.sql", "provenance")
-COUNT_USES = load_sql("playbooks/queries.sql", "count_uses")
-COUNT_REVIEWS = load_sql("playbooks/queries.sql", "count_reviews")
-BULLET_VERSIONS = load_sql("playbooks/queries.sql", "bullet_versions")
+PROVENANCE = load_statement("playbooks/queries.sql", "provenance")
+COUNT_USES = load_statement("playbooks/queries.sql", "count_uses")
+COUNT_REVIEWS = load_statement("playbooks/queries.sql", "count_reviews")
+BULLET_VERSIONS = load_statement("playbooks/queries.sql", "bullet_versions")
 
 
 async def get_playbook(
@@ -107,7 +108,7 @@ class ReviewCount:
 async def count_reviews(session: AsyncSession, project_id: str) -> Sequence[ReviewCount]:
     """The playbooks of a project by name, at most 200, with their waiting reviews."""
     values = {"tenant": current_tenant_id(session), "project": project_id}
-    return [ReviewCount(*row) for row in await session.execute(COUNT_REVIEWS, values)]
+    return [ReviewCount(*row) for row in await fetch_rows(session, COUNT_REVIEWS, values)]
 
 
 async def list_all_bullets(session: AsyncSession, scope: int) -> Sequence[Any]:
@@ -312,7 +313,7 @@ async def list_bullets_as_of(
 
 async def list_provenance_links(session: AsyncSession, bullet_id: UUID) -> Sequence[Any]:
     parameters = {"tenant": current_tenant_id(session), "bullet": bullet_id}
-    return (await session.execute(PROVENANCE, parameters)).all()
+    return await fetch_rows(session, PROVENANCE, parameters)
 
 
 async def list_bullet_versions(
@@ -320,7 +321,7 @@ async def list_bullet_versions(
 ) -> Sequence[Any]:
     """Versions of a bullet, oldest first. Returns `limit` + 1 rows if there is a next page."""
     parameters = {"tenant": current_tenant_id(session), "bullet": bullet_id, "after": after}
-    return (await session.execute(BULLET_VERSIONS, parameters | {"limit": limit + 1})).all()
+    return await fetch_rows(session, BULLET_VERSIONS, parameters | {"limit": limit + 1})
 
 
 async def list_verdicts_of_trace(
@@ -355,7 +356,7 @@ async def list_verdicts(
 async def count_uses(session: AsyncSession, since: datetime, until: datetime) -> None:
     """Adds the bullets that retrievals in (since, until] returned to their use counts."""
     parameters = {"tenant": current_tenant_id(session), "since": since, "until": until}
-    await session.execute(COUNT_USES, parameters)
+    await fetch_rows(session, COUNT_USES, parameters)
 
 
 async def get_proposal(

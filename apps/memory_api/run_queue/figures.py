@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from memory_api.core.db import Sessions
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.run_queue.port import SlotKind
 
-QUEUE_FIGURES = load_sql("run_queue/queue.sql", "queue_figures")
+QUEUE_FIGURES = load_statement("run_queue/queue.sql", "queue_figures")
 MAX_COUNTED = 200_000
 """Queued tickets are counted up to this number. The alert on a long queue is below it."""
 MAX_AGE_SECONDS = 5.0
@@ -45,11 +45,8 @@ class QueueGauge:
         async with self._lock:
             if self._clock() - self._read_at >= MAX_AGE_SECONDS:
                 async with self._sessions.without_tenant() as session:
-                    rows = (
-                        await session.execute(
-                            QUEUE_FIGURES, {"limit": MAX_COUNTED, "slots": list(get_args(SlotKind))}
-                        )
-                    ).all()
+                    parameters = {"limit": MAX_COUNTED, "slots": list(get_args(SlotKind))}
+                    rows = await fetch_rows(session, QUEUE_FIGURES, parameters)
                 self._figures = [
                     QueueFigures(state, count, age or 0.0) for state, count, age in rows
                 ]

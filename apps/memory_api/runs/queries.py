@@ -14,12 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import current_tenant_id
 from memory_api.core.ids import new_id
 from memory_api.core.pagination import Cursor, keyset_page
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.runs.lifecycle import NOW, NextStep
 from memory_api.runs.tables import RunRow
 
-INSERT_QUEUED_RUNS = load_sql("runs/queries.sql", "insert_queued_runs")
-DELETE_FINISHED_RUNS = load_sql("runs/queries.sql", "delete_finished_runs")
+INSERT_QUEUED_RUNS = load_statement("runs/queries.sql", "insert_queued_runs")
+DELETE_FINISHED_RUNS = load_statement("runs/queries.sql", "delete_finished_runs")
 _RUN = select(RunRow).where(RunRow.tenant_id == bindparam("tenant"), RunRow.id == bindparam("run"))
 _INSERT_STARTED = (
     insert(RunRow)
@@ -103,9 +103,8 @@ async def delete_finished_runs(session: AsyncSession, before: datetime) -> None:
     """Delete a batch of the runs that are no work on a trace or a playbook and were done before a
     time. Dead ones stay.
     """
-    await session.execute(
-        DELETE_FINISHED_RUNS, {"tenant": current_tenant_id(session), "before": before}
-    )
+    parameters = {"tenant": current_tenant_id(session), "before": before}
+    await fetch_rows(session, DELETE_FINISHED_RUNS, parameters)
 
 
 async def latest_done_run(session: AsyncSession, kind: str) -> RunRow | None:
@@ -180,7 +179,7 @@ async def insert_queued_runs(
         "input": json.dumps(dict(input)),
         "max_attempts": max_attempts,
     }
-    await session.execute(INSERT_QUEUED_RUNS, parameters)
+    await fetch_rows(session, INSERT_QUEUED_RUNS, parameters)
     return run_ids
 
 

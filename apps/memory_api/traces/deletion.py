@@ -11,15 +11,15 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_column, fetch_rows, load_statement
 from memory_api.memories.erasure import erase_memories
 from memory_api.memories.tables import MemoryRow
 
-ERASE_RUNS = load_sql("traces/storage.sql", "erase_runs")
-ERASE_REPLIES = load_sql("traces/storage.sql", "erase_replies")
-ERASE_QUERIES = load_sql("traces/storage.sql", "erase_queries")
-ERASE_RESPONSES = load_sql("traces/storage.sql", "erase_responses")
-DELETE_TRACES = load_sql("traces/storage.sql", "delete_traces")
+ERASE_RUNS = load_statement("traces/storage.sql", "erase_runs")
+ERASE_REPLIES = load_statement("traces/storage.sql", "erase_replies")
+ERASE_QUERIES = load_statement("traces/storage.sql", "erase_queries")
+ERASE_RESPONSES = load_statement("traces/storage.sql", "erase_responses")
+DELETE_TRACES = load_statement("traces/storage.sql", "delete_traces")
 
 
 async def delete_traces(
@@ -31,10 +31,10 @@ async def delete_traces(
     """
     tenant = current_tenant_id(session)
     parameters = {"tenant": tenant, "ids": list(trace_ids)}
-    run_ids = list((await session.scalars(ERASE_RUNS, parameters)).all())
-    await session.execute(ERASE_REPLIES, {"tenant": tenant, "ids": run_ids})
-    await session.execute(ERASE_QUERIES, parameters)
-    await session.execute(ERASE_RESPONSES, parameters)
+    run_ids = list(await fetch_column(session, ERASE_RUNS, parameters))
+    await fetch_rows(session, ERASE_REPLIES, {"tenant": tenant, "ids": run_ids})
+    await fetch_rows(session, ERASE_QUERIES, parameters)
+    await fetch_rows(session, ERASE_RESPONSES, parameters)
     if with_episodes:
         episodes = await session.scalars(
             select(MemoryRow)
@@ -46,4 +46,4 @@ async def delete_traces(
             .with_for_update()
         )
         await erase_memories(session, episodes.all())
-    return len((await session.execute(DELETE_TRACES, parameters)).all())
+    return len(await fetch_rows(session, DELETE_TRACES, parameters))

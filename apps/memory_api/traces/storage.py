@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import Conflict, InvalidRequest
 from memory_api.core.ids import new_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_column, fetch_rows, load_statement
 from memory_api.memories.queries import find_missing_memories
 from memory_api.traces.queries import get_trace, get_trace_by_external_id
 from memory_api.traces.redaction import redact_trace_isolated
@@ -28,8 +28,8 @@ from memory_api.traces.schemas import CreateTraceRequest, Event, ReflectMode
 from memory_api.traces.tables import TraceRow
 from memory_api.traces.tools import ToolDefinition, merge_tools
 
-INSERT_TRACES = load_sql("traces/storage.sql", "insert_traces")
-INSERT_EVENTS = load_sql("traces/storage.sql", "insert_events")
+INSERT_TRACES = load_statement("traces/storage.sql", "insert_traces")
+INSERT_EVENTS = load_statement("traces/storage.sql", "insert_events")
 MAX_BATCH_CHARACTERS = 512 * 1024
 """Characters of the events that one statement stores, roughly."""
 _encode_sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -173,7 +173,7 @@ async def insert_events(session: AsyncSession, events: Sequence[tuple[UUID, int,
         return
     trace_ids, first_seqs, texts = zip(*events, strict=True)
     values = {"trace_id": trace_ids, "first": first_seqs, "events": texts}
-    await session.execute(INSERT_EVENTS, {"tenant": current_tenant_id(session), **values})
+    await fetch_rows(session, INSERT_EVENTS, {"tenant": current_tenant_id(session), **values})
 
 
 def events_json(events: Sequence[Event]) -> str:
@@ -188,7 +188,7 @@ async def insert_traces(session: AsyncSession, rows: Sequence[dict[str, Any]]) -
     if not rows:
         return set()
     encoded = [row | {"content_hash": rf"\x{row['content_hash'].hex()}"} for row in rows]
-    stored = await session.scalars(INSERT_TRACES, {"rows": to_json(encoded).decode()})
+    stored = await fetch_column(session, INSERT_TRACES, {"rows": to_json(encoded).decode()})
     return {UUID(str(trace_id)) for trace_id in stored}
 
 

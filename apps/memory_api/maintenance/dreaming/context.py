@@ -11,12 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id, transaction_time
 from memory_api.core.errors import InvalidRequest
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_column, fetch_rows, load_statement
 from memory_api.maintenance.episodes import Episode, telling_events
 from memory_api.maintenance.schemas import MAX_CHOSEN_TRACES
 from memory_api.runs.tables import RunRow
@@ -31,12 +30,12 @@ TRACE_IDS, SESSION_IDS = "trace_ids", "session_ids"
 """Keys of the run's input: the traces to dream about, and the sessions that the request named."""
 MAX_STATEMENTS = 20
 """Earlier statements that a model may replace: the newest."""
-TRACE_OUTCOMES = load_sql("maintenance/maintenance.sql", "trace_outcomes")
-CHOSEN_TRACES = load_sql("maintenance/maintenance.sql", "chosen_traces")
-CHOSEN_EPISODES = load_sql("maintenance/maintenance.sql", "chosen_episodes")
-RECENT_EPISODES = load_sql("maintenance/maintenance.sql", "recent_episodes")
-RECENT_PROJECTS = load_sql("maintenance/maintenance.sql", "recent_projects")
-DREAMED_STATEMENTS = load_sql("maintenance/maintenance.sql", "dreamed_statements")
+TRACE_OUTCOMES = load_statement("maintenance/maintenance.sql", "trace_outcomes")
+CHOSEN_TRACES = load_statement("maintenance/maintenance.sql", "chosen_traces")
+CHOSEN_EPISODES = load_statement("maintenance/maintenance.sql", "chosen_episodes")
+RECENT_EPISODES = load_statement("maintenance/maintenance.sql", "recent_episodes")
+RECENT_PROJECTS = load_statement("maintenance/maintenance.sql", "recent_projects")
+DREAMED_STATEMENTS = load_statement("maintenance/maintenance.sql", "dreamed_statements")
 
 
 @dataclass(frozen=True)
@@ -136,14 +135,14 @@ async def choose_traces(
 
 async def _find_traces(
     session: AsyncSession, trace_ids: Collection[UUID], session_ids: Collection[str]
-) -> Sequence[Row[Any]]:
+) -> Sequence[Any]:
     parameters = {
         "tenant": current_tenant_id(session),
         "trace_ids": list(trace_ids),
         "session_ids": list(session_ids),
         "limit": MAX_CHOSEN_TRACES + 1,
     }
-    return (await session.execute(CHOSEN_TRACES, parameters)).all()
+    return await fetch_rows(session, CHOSEN_TRACES, parameters)
 
 
 async def load_projects(runtime: Runtime, run: RunRow) -> list[ProjectInput]:
@@ -157,7 +156,7 @@ async def load_projects(runtime: Runtime, run: RunRow) -> list[ProjectInput]:
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
         until = await transaction_time(session)
         parameters = {"tenant": run.tenant_id, "since": until - lookback, "until": until}
-        projects = (await session.scalars(RECENT_PROJECTS, parameters)).all()
+        projects = await fetch_column(session, RECENT_PROJECTS, parameters)
     inputs: list[ProjectInput] = []
     for project in projects:
         async with runtime.sessions.for_tenant(run.tenant_id) as session:
@@ -179,7 +178,7 @@ async def _load_chosen(
             if len(of_project) < MIN_CHOSEN_TRACES:
                 continue
             parameters = {"tenant": run.tenant_id, "trace_ids": list(of_project)}
-            rows = (await session.execute(CHOSEN_EPISODES, parameters)).all()
+            rows = await fetch_rows(session, CHOSEN_EPISODES, parameters)
             episodes = await _to_episodes(session, rows)
             counts = OutcomeCounts.of_traces(of_project)
             inputs.append(ProjectInput(project, counts, episodes, ()))
@@ -194,23 +193,22 @@ async def _load_project(
         "min_importance": settings.dreaming_min_importance,
         "limit": settings.dreaming_max_samples,
     }
-    rows = (await session.execute(RECENT_EPISODES, parameters | limits)).all()
+    rows = await fetch_rows(session, RECENT_EPISODES, parameters | limits)
     episodes = await _to_episodes(session, rows)
-    outcomes = await session.execute(TRACE_OUTCOMES, parameters)
+    outcomes = await fetch_rows(session, TRACE_OUTCOMES, parameters)
     counts = OutcomeCounts.of_period(
         parameters["project"],
         parameters["since"],
         parameters["until"],
         {row.outcome: row.trace_count for row in outcomes},
     )
-    earlier = await session.execute(
-        DREAMED_STATEMENTS, parameters | {"actor": ACTOR, "limit": MAX_STATEMENTS}
-    )
+    limits = {"actor": ACTOR, "limit": MAX_STATEMENTS}
+    earlier = await fetch_rows(session, DREAMED_STATEMENTS, parameters | limits)
     statements = [EarlierStatement(row.id, row.content) for row in earlier]
     return ProjectInput(parameters["project"], counts, episodes, statements)
 
 
-async def _to_episodes(session: AsyncSession, rows: Sequence[Row[Any]]) -> list[Episode]:
+async def _to_episodes(session: AsyncSession, rows: Sequence[Any]) -> list[Episode]:
     events: dict[UUID, list[Event]] = {}
     for trace_id in {row.trace_id for row in rows if row.trace_id}:  # one at a time is in memory
         found = await load_attempt_events(session, [trace_id])

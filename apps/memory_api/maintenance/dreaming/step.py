@@ -20,7 +20,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.maintenance.dreaming.context import ACTOR, load_projects
 from memory_api.maintenance.dreaming.generate import ProjectDream, StorableTheme, dream_about
 from memory_api.maintenance.queries import claim_task
@@ -37,7 +37,7 @@ from memory_api.runtime import Runtime
 log = structlog.get_logger()
 
 DREAMING = "dreaming"
-DREAMED_STRATEGIES = load_sql("maintenance/maintenance.sql", "dreamed_strategies")
+DREAMED_STRATEGIES = load_statement("maintenance/maintenance.sql", "dreamed_strategies")
 
 
 class DreamStep(Step[None, Sequence[ProjectDream], StepResult]):
@@ -140,7 +140,7 @@ async def _archive_replaced(
         for replaced in theme.replaced_ids
     }
     parameters = {"tenant": run.tenant_id, "ids": list(successor_of)}
-    for row in (await session.execute(DREAMED_STRATEGIES, parameters)).all():
+    for row in await fetch_rows(session, DREAMED_STRATEGIES, parameters):
         successor_of.setdefault(row.id, successor_of[row.reflection_id])
     kept = set(ids.values())
     await lock_memories(session, successor_of.keys() - kept)

@@ -9,13 +9,18 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from uuid import UUID
 
-from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api.idempotency import RETENTION
 from memory_api.core.db import current_tenant_id
-from memory_api.core.resources import load_sql
 from memory_api.core.settings import Settings
+from memory_api.core.statements import (
+    Statement,
+    fetch_column,
+    fetch_rows,
+    fetch_value,
+    load_statement,
+)
 from memory_api.maintenance.retention.queries import list_policies, list_projects
 from memory_api.maintenance.tables import RetentionPolicyRow
 from memory_api.runs.lifecycle import StepResult
@@ -23,16 +28,16 @@ from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.deletion import delete_traces
 
-EXPIRED_TRACES = load_sql("maintenance/maintenance.sql", "expired_traces")
-DELETE_EVENTS = load_sql("maintenance/maintenance.sql", "delete_events")
-DELETE_MODEL_CALLS = load_sql("maintenance/maintenance.sql", "delete_model_calls")
-DELETE_RETRIEVALS = load_sql("maintenance/maintenance.sql", "delete_retrievals")
-DELETE_IDEMPOTENCY_KEYS = load_sql("maintenance/maintenance.sql", "delete_idempotency_keys")
-DELETE_OLD_RUNS = load_sql("maintenance/maintenance.sql", "delete_old_runs")
-NEXT_EXPIRY = load_sql("maintenance/maintenance.sql", "next_expiry")
-DELETE_RESERVATIONS = load_sql("maintenance/maintenance.sql", "delete_reservations")
-DELETE_STORED_REPLIES = load_sql("maintenance/maintenance.sql", "delete_stored_replies")
-DELETE_BUDGET_TOTALS = load_sql("maintenance/maintenance.sql", "delete_budget_totals")
+EXPIRED_TRACES = load_statement("maintenance/maintenance.sql", "expired_traces")
+DELETE_EVENTS = load_statement("maintenance/maintenance.sql", "delete_events")
+DELETE_MODEL_CALLS = load_statement("maintenance/maintenance.sql", "delete_model_calls")
+DELETE_RETRIEVALS = load_statement("maintenance/maintenance.sql", "delete_retrievals")
+DELETE_IDEMPOTENCY_KEYS = load_statement("maintenance/maintenance.sql", "delete_idempotency_keys")
+DELETE_OLD_RUNS = load_statement("maintenance/maintenance.sql", "delete_old_runs")
+NEXT_EXPIRY = load_statement("maintenance/maintenance.sql", "next_expiry")
+DELETE_RESERVATIONS = load_statement("maintenance/maintenance.sql", "delete_reservations")
+DELETE_STORED_REPLIES = load_statement("maintenance/maintenance.sql", "delete_stored_replies")
+DELETE_BUDGET_TOTALS = load_statement("maintenance/maintenance.sql", "delete_budget_totals")
 RESERVATION_RETENTION = timedelta(days=32)
 """A month and a day: the totals of a month can be checked until it has ended."""
 STORED_REPLY_RETENTION = timedelta(days=1)
@@ -124,7 +129,8 @@ async def next_expiry(session: AsyncSession, settings: Settings) -> datetime | N
         for field in fields(ProjectPolicy)
     }
     ages = {"response_age": RETENTION, "reply_age": STORED_REPLY_RETENTION}
-    return await session.scalar(
+    return await fetch_value(
+        session,
         NEXT_EXPIRY,
         {"tenant": current_tenant_id(session), "projects": list(policies), **days, **ages},
     )
@@ -186,7 +192,7 @@ async def _delete_traces(
                 "before": before,
                 "batch_size": TRACES_PER_BATCH,
             }
-            trace_ids = (await session.scalars(EXPIRED_TRACES, parameters)).all()
+            trace_ids = await fetch_column(session, EXPIRED_TRACES, parameters)
             if trace_ids:
                 await delete_traces(session, trace_ids, with_episodes=False)
         deleted_count += len(trace_ids)
@@ -198,7 +204,7 @@ async def _delete_traces(
 async def _delete_in_batches(
     runtime: Runtime,
     tenant_id: UUID,
-    statement: TextClause,
+    statement: Statement,
     retention: timedelta,
     named: Mapping[str, str] = MappingProxyType({}),
     *,
@@ -215,7 +221,7 @@ async def _delete_in_batches(
                 "batch_size": limit,
                 **named,
             }
-            batch_size = len((await session.execute(statement, parameters)).all())
+            batch_size = len(await fetch_rows(session, statement, parameters))
         deleted_count += batch_size
         if batch_size < limit:
             break

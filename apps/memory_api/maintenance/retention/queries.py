@@ -8,10 +8,10 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_column, load_statement
 from memory_api.maintenance.tables import RetentionPolicyRow
 
-LIST_PROJECTS = load_sql("maintenance/maintenance.sql", "list_projects")
+LIST_PROJECTS = load_statement("maintenance/maintenance.sql", "list_projects")
 
 
 async def list_policies(session: AsyncSession) -> Sequence[RetentionPolicyRow]:
@@ -33,5 +33,5 @@ async def replace_policies(session: AsyncSession, rows: Iterable[RetentionPolicy
 
 async def list_projects(session: AsyncSession) -> set[str]:
     """The projects that have memories or traces."""
-    found = await session.scalars(LIST_PROJECTS, {"tenant": current_tenant_id(session)})
+    found = await fetch_column(session, LIST_PROJECTS, {"tenant": current_tenant_id(session)})
     return set(found)

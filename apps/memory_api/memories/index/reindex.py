@@ -15,16 +15,15 @@ from pgvector import HalfVector
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.resources import load_sql
-from memory_api.core.statements import fetch_rows
+from memory_api.core.statements import fetch_column, fetch_rows, load_statement
 from memory_api.memories.index.scopes import ensure_labels
 from memory_api.memories.index.writer import INSERT_POSTINGS, delete_postings
 from memory_api.memories.schemas import MemoryStatus
 
-LIST_TOKENIZERS = load_sql("memories/index/index.sql", "list_tokenizers")
-FIND_INDEXED = load_sql("memories/index/index.sql", "find_indexed")
-LOCK_INDEXED = load_sql("memories/index/index.sql", "lock_indexed")
-SET_TERMS = load_sql("memories/index/index.sql", "set_terms")
+LIST_TOKENIZERS = load_statement("memories/index/index.sql", "list_tokenizers")
+FIND_INDEXED = load_statement("memories/index/index.sql", "find_indexed")
+LOCK_INDEXED = load_statement("memories/index/index.sql", "lock_indexed")
+SET_TERMS = load_statement("memories/index/index.sql", "set_terms")
 
 
 class IndexedMemory(NamedTuple):
@@ -38,8 +37,8 @@ class IndexedMemory(NamedTuple):
 
 async def find_tokenizers(session: AsyncSession) -> Sequence[str]:
     """The tokenizers of a tenant's memories, active or not."""
-    rows = await session.execute(LIST_TOKENIZERS, {"tenant": current_tenant_id(session)})
-    return rows.scalars().all()
+
+    return await fetch_column(session, LIST_TOKENIZERS, {"tenant": current_tenant_id(session)})
 
 
 async def find_indexed(
@@ -47,7 +46,7 @@ async def find_indexed(
 ) -> Sequence[IndexedMemory]:
     """Any memories with the terms of this tokenizer."""
     parameters = {"tenant": current_tenant_id(session), "tokenizer": tokenizer, "limit": limit}
-    return [IndexedMemory(*row) for row in await session.execute(FIND_INDEXED, parameters)]
+    return [IndexedMemory(*row) for row in await fetch_rows(session, FIND_INDEXED, parameters)]
 
 
 async def replace_terms(
@@ -63,9 +62,8 @@ async def replace_terms(
     """
     tenant = current_tenant_id(session)
     texts = {"ids": [row.id for row in rows], "text_hashes": [row.text_hash for row in rows]}
-    locked = (
-        await session.execute(LOCK_INDEXED, {"tenant": tenant, "tokenizer": old_tokenizer, **texts})
-    ).all()
+    of_tokenizer = {"tenant": tenant, "tokenizer": old_tokenizer}
+    locked = await fetch_rows(session, LOCK_INDEXED, of_tokenizer | texts)
     if not locked:
         return 0
     active = [row for row in locked if row.status == MemoryStatus.ACTIVE]
@@ -80,7 +78,7 @@ async def replace_terms(
         "seqs": [row.seq for row in locked],
         "terms": terms,
     }
-    await session.execute(SET_TERMS, parameters)
+    await fetch_rows(session, SET_TERMS, parameters)
     return len(locked)
 
 
@@ -98,12 +96,12 @@ async def _insert_postings(
         await fetch_rows(session, INSERT_POSTINGS, parameters)
 
 
-FIND_MISSING_VECTORS = load_sql("memories/index/index.sql", "find_missing_vectors")
-LOCK_MEMORIES = load_sql("memories/index/index.sql", "lock_memories")
-STORE_VECTORS = load_sql("memories/index/index.sql", "store_vectors")
-DELETE_VECTORS = load_sql("memories/index/index.sql", "delete_vectors")
-FIND_UNUSED_MODELS = load_sql("memories/index/index.sql", "find_unused_models")
-COUNT_VECTORS = load_sql("memories/index/index.sql", "count_vectors")
+FIND_MISSING_VECTORS = load_statement("memories/index/index.sql", "find_missing_vectors")
+LOCK_MEMORIES = load_statement("memories/index/index.sql", "lock_memories")
+STORE_VECTORS = load_statement("memories/index/index.sql", "store_vectors")
+DELETE_VECTORS = load_statement("memories/index/index.sql", "delete_vectors")
+FIND_UNUSED_MODELS = load_statement("memories/index/index.sql", "find_unused_models")
+COUNT_VECTORS = load_statement("memories/index/index.sql", "count_vectors")
 
 
 class MissingVector(NamedTuple):
@@ -132,9 +130,8 @@ async def model_label_id(session: AsyncSession, label: str) -> int:
 
 async def count_vectors(session: AsyncSession, model: int) -> dict[int, int]:
     """Scope ID → number of vectors of this model."""
-    rows = await session.execute(
-        COUNT_VECTORS, {"tenant": current_tenant_id(session), "model": model}
-    )
+    parameters = {"tenant": current_tenant_id(session), "model": model}
+    rows = await fetch_rows(session, COUNT_VECTORS, parameters)
     return {row.scope_id: row.vector_count for row in rows}
 
 
@@ -148,7 +145,8 @@ async def find_missing_vectors(
         "after": after,
         "limit": limit,
     }
-    return [MissingVector(*row) for row in await session.execute(FIND_MISSING_VECTORS, parameters)]
+    rows = await fetch_rows(session, FIND_MISSING_VECTORS, parameters)
+    return [MissingVector(*row) for row in rows]
 
 
 async def store_vectors(
@@ -161,8 +159,9 @@ async def store_vectors(
     Returns the number of new vectors.
     """
     tenant = current_tenant_id(session)
-    await session.execute(LOCK_MEMORIES, {"tenant": tenant, "ids": [row.id for row in rows]})
-    stored = await session.execute(
+    await fetch_rows(session, LOCK_MEMORIES, {"tenant": tenant, "ids": [row.id for row in rows]})
+    stored = await fetch_rows(
+        session,
         STORE_VECTORS,
         {
             "tenant": tenant,
@@ -172,16 +171,15 @@ async def store_vectors(
             "embeddings": [HalfVector(vector) for vector in vectors],
         },
     )
-    return len(stored.all())
+    return len(stored)
 
 
 async def find_unused_models(session: AsyncSession, grace: timedelta) -> dict[int, str]:
     """Label ID → label of the models whose vectors can be deleted. `grace` is how long search may
     still use a model after it was active.
     """
-    rows = await session.execute(
-        FIND_UNUSED_MODELS, {"tenant": current_tenant_id(session), "grace": grace}
-    )
+    parameters = {"tenant": current_tenant_id(session), "grace": grace}
+    rows = await fetch_rows(session, FIND_UNUSED_MODELS, parameters)
     return {row.id: row.name for row in rows}
 
 
@@ -199,5 +197,5 @@ async def delete_vectors(
         "after": after,
         "limit": limit,
     }
-    deleted = await session.execute(DELETE_VECTORS, parameters)
-    return deleted.scalars().all()
+
+    return await fetch_column(session, DELETE_VECTORS, parameters)

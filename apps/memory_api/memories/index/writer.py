@@ -19,9 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.ids import new_id
-from memory_api.core.resources import load_sql
 from memory_api.core.schemas import fold_tags
-from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.core.statements import fetch_rows, fetch_value, load_statement
 from memory_api.memories.index.drafts import ADVICE_KINDS, PreparedMemory
 from memory_api.memories.index.scopes import (
     KIND_IDS,
@@ -36,9 +35,9 @@ from memory_api.text.terms import TOKENIZER_VERSION
 INSERT_MEMORIES = load_statement("memories/index/index.sql", "insert_memories")
 INSERT_VECTORS = load_statement("memories/index/index.sql", "insert_vectors")
 INSERT_POSTINGS = load_statement("memories/index/index.sql", "insert_postings")
-DELETE_POSTINGS = load_sql("memories/index/index.sql", "delete_postings")
-DELETE_SCOPE_VECTORS = load_sql("memories/index/index.sql", "delete_scope_vectors")
-DELETE_SCOPE_POSTINGS = load_sql("memories/index/index.sql", "delete_scope_postings")
+DELETE_POSTINGS = load_statement("memories/index/index.sql", "delete_postings")
+DELETE_SCOPE_VECTORS = load_statement("memories/index/index.sql", "delete_scope_vectors")
+DELETE_SCOPE_POSTINGS = load_statement("memories/index/index.sql", "delete_scope_postings")
 INSERT_STATS = load_statement("memories/index/index.sql", "insert_scope_stats")
 BATCH_SIZE = 1_000
 """Maximum number of memories in one statement, which limits the memory that the server needs."""
@@ -253,8 +252,8 @@ async def unindex_memories(session: AsyncSession, memories: Sequence[MemoryRow])
 async def unindex_scope(session: AsyncSession, scope: int) -> None:
     """Removes all memories of a scope from the search index. The caller prevents new ones."""
     parameters = {"tenant": current_tenant_id(session), "scope": scope}
-    count = await session.scalar(DELETE_SCOPE_VECTORS, parameters)
-    await session.execute(DELETE_SCOPE_POSTINGS, parameters)
+    count = await fetch_value(session, DELETE_SCOPE_VECTORS, parameters)
+    await fetch_rows(session, DELETE_SCOPE_POSTINGS, parameters)
     if count:
         await _insert_deltas(session, {scope: -count})
 
@@ -263,7 +262,7 @@ async def delete_postings(session: AsyncSession, postings: Sequence[tuple[int, i
     """Deletes postings (scope ID, term ID, seq)."""
     scopes, terms, seqs = map(list, zip(*postings, strict=True))
     parameters = {"scopes": scopes, "terms": terms, "seqs": seqs}
-    await session.execute(DELETE_POSTINGS, {"tenant": current_tenant_id(session), **parameters})
+    await fetch_rows(session, DELETE_POSTINGS, {"tenant": current_tenant_id(session), **parameters})
 
 
 async def _add_to_stats(session: AsyncSession, scopes: Sequence[int], sign: int) -> None:

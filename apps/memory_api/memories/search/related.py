@@ -9,11 +9,11 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.queries import get_memories
 from memory_api.memories.tables import MemoryRow
 
-RELATED_MEMORIES = load_sql("memories/queries.sql", "related_memories")
+RELATED_MEMORIES = load_statement("memories/queries.sql", "related_memories")
 MAX_SEEDS = 10
 """The best results whose relations are followed."""
 
@@ -40,7 +40,7 @@ async def find_related(
         "ids": list(memory_ids[:MAX_SEEDS]),
         "limit": limit + len(memory_ids),
     }
-    rows = (await session.execute(RELATED_MEMORIES, parameters)).all()
+    rows = await fetch_rows(session, RELATED_MEMORIES, parameters)
     rows = [row for row in rows if row.memory_id not in memory_ids][:limit]
     memories = await get_memories(session, [row.memory_id for row in rows])
     return [

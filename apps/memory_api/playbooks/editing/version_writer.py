@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.index.drafts import PreparedMemory, fingerprint
 from memory_api.memories.index.writer import (
     Columns,
@@ -39,7 +39,7 @@ from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.tables import PlaybookRow
 from memory_api.text.terms import TOKENIZER_VERSION
 
-DELETE_BULLETS = load_sql("playbooks/queries.sql", "delete_bullets")
+DELETE_BULLETS = load_statement("playbooks/queries.sql", "delete_bullets")
 MAX_REASON_LENGTH = 2_000
 """Characters of the reason of a version that consists of the reasons of its bullets."""
 
@@ -106,7 +106,8 @@ async def _delete_all_bullets(
 ) -> None:
     """In four statements: a row at a time took 28 s for 20,000 bullets."""
     await unindex_scope(session, playbook.scope_id)
-    await session.execute(
+    await fetch_rows(
+        session,
         DELETE_BULLETS,
         {
             "tenant": current_tenant_id(session),

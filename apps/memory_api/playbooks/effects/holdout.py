@@ -20,10 +20,10 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.playbooks.ref import PlaybookRef
 
-EFFECTS = load_sql("playbooks/queries.sql", "bullet_effects")
+EFFECTS = load_statement("playbooks/queries.sql", "bullet_effects")
 _RANGE = 2.0**64  # number of values of 8 random bytes
 
 
@@ -87,4 +87,4 @@ async def list_effects(
         "after": after,
         "limit": limit + 1,
     }
-    return (await session.execute(EFFECTS, parameters)).all()
+    return await fetch_rows(session, EFFECTS, parameters)

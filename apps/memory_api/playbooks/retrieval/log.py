@@ -18,12 +18,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import Sessions, current_tenant_id
 from memory_api.core.ids import is_signed_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_value, load_statement
 
 INSERT_RETRIEVAL = (
     "select hansei_insert_retrieval($1, $2, $3, $4, $5, $6, $7::text[], $8::real[], $9, $10, $11)"
 )
-RETRIEVAL_SECRET = load_sql("playbooks/queries.sql", "retrieval_secret")
+RETRIEVAL_SECRET = load_statement("playbooks/queries.sql", "retrieval_secret")
 SECRET_BYTES = 32
 MAX_CACHED_SECRETS = 10_000
 
@@ -94,4 +94,4 @@ async def is_retrieval_id(session: AsyncSession, scope_id: int, retrieval_id: UU
 async def _load_secret(session: AsyncSession) -> bytes:
     """The tenant's secret. Inserts one if there is none."""
     parameters = {"tenant": current_tenant_id(session), "new_secret": os.urandom(SECRET_BYTES)}
-    return (await session.execute(RETRIEVAL_SECRET, parameters)).scalar_one()
+    return await fetch_value(session, RETRIEVAL_SECRET, parameters)

@@ -10,9 +10,10 @@ import asyncpg
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id, tenant_transaction
-from memory_api.core.resources import load_sql, read_sql
+from memory_api.core.resources import read_sql
+from memory_api.core.statements import fetch_rows, load_statement
 
-SERVED_TRACES = load_sql("playbooks/queries.sql", "served_traces")
+SERVED_TRACES = load_statement("playbooks/queries.sql", "served_traces")
 
 UNPROVEN_HARMFUL_VERDICTS = read_sql("playbooks/queries.sql", "unproven_harmful_verdicts")
 
@@ -36,4 +37,4 @@ async def list_served_traces(
     outcome, task_description).
     """
     values = {"tenant": current_tenant_id(session), "scope": scope, "key": key, "limit": limit}
-    return (await session.execute(SERVED_TRACES, values)).all()
+    return await fetch_rows(session, SERVED_TRACES, values)

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.bullet_rows import to_bullet, to_state
@@ -26,7 +26,7 @@ from memory_api.playbooks.usefulness import MIN_HARMFUL_VERDICTS, harm_rate, sho
 from memory_api.runtime import Runtime
 from memory_api.webhooks.outbox import WebhookEvent, add_event
 
-HARMFUL_BULLETS = load_sql("playbooks/queries.sql", "harmful_bullets")
+HARMFUL_BULLETS = load_statement("playbooks/queries.sql", "harmful_bullets")
 MAX_COMPARED_PROPOSALS = 200
 QUARANTINE_ACTOR = "curator"
 """The actor of a quarantine, independent of the author of the last verdict."""
@@ -53,7 +53,7 @@ async def find_bullets_to_quarantine(session: AsyncSession, scope: int) -> dict[
     }
     return {
         row.key: quarantine_reason(row.helpful, row.harmful)
-        for row in await session.execute(HARMFUL_BULLETS, parameters)
+        for row in await fetch_rows(session, HARMFUL_BULLETS, parameters)
         if should_quarantine(
             row.helpful, row.harmful, harm_rate(row.others_helpful, row.others_harmful)
         )

@@ -21,7 +21,7 @@ from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.ids import new_id
 from memory_api.core.metrics import VERDICTS
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
 from memory_api.memories.index.writer import insert_memories, unindex_memories
 from memory_api.memories.queries import NewLink, add_links, get_memory
@@ -304,7 +304,7 @@ def _draft(ref: PlaybookRef, verdict: NewVerdict, key: str | None = None) -> Mem
     )
 
 
-VERDICT_REFERENCES = load_sql("playbooks/queries.sql", "verdict_references")
+VERDICT_REFERENCES = load_statement("playbooks/queries.sql", "verdict_references")
 SubmittingJudge = TypeAliasType(
     "SubmittingJudge",
     Annotated[
@@ -352,7 +352,7 @@ async def _check_references(session: AsyncSession, ref: PlaybookRef, verdict: Ne
         "trace": verdict.trace_id,
         "retrieval": verdict.retrieval_id,
     }
-    references = (await session.execute(VERDICT_REFERENCES, parameters)).one()
+    references = (await fetch_rows(session, VERDICT_REFERENCES, parameters))[0]
     if verdict.trace_id is not None and not references.has_trace:
         raise InvalidRequest("`trace_id` is not a trace of this project.", field="trace_id")
     retrieval_id = verdict.retrieval_id
