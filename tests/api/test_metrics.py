@@ -12,7 +12,6 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
-from sqlalchemy import event
 
 from memory_api.api.exposition import render_metrics
 from memory_api.bootstrap import build_runtime
@@ -21,9 +20,11 @@ from memory_api.budgets.tables import BudgetRow
 from memory_api.core.after_commit import call_after_commit
 from memory_api.core.metrics import REGISTRY
 from memory_api.core.settings import Settings
+from memory_api.core.statements import fetch_rows
 from memory_api.llm.errors import LLMOverBudget
 from memory_api.llm.port import TokenUsage
 from memory_api.main import create_app
+from memory_api.run_queue import figures as figures_module
 from memory_api.run_queue.figures import QueueGauge
 from memory_api.runtime import Runtime
 from tests.api.test_problems import unused_port
@@ -158,25 +159,24 @@ async def test_rolled_back_work_is_not_counted(runtime: Runtime, tenant: TestTen
     assert called == ["committed"]
 
 
-async def test_queue_is_read_at_most_every_five_seconds(runtime: Runtime) -> None:
+async def test_queue_is_read_at_most_every_five_seconds(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now, statements = [100.0], 0
     gauge = QueueGauge(runtime.sessions, lambda: now[0])
 
-    def count(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    async def fetch(*arguments: Any) -> Any:
         nonlocal statements
-        statements += "from tickets" in statement
+        statements += 1
+        return await fetch_rows(*arguments)
 
-    engine = runtime.sessions.engine.sync_engine
-    event.listen(engine, "before_cursor_execute", count)
-    try:
-        for _ in range(3):
-            figures = await gauge.read()
-        assert statements == 1
-        now[0] += 5
-        await gauge.read()
-        assert statements == 2
-    finally:
-        event.remove(engine, "before_cursor_execute", count)
+    monkeypatch.setattr(figures_module, "fetch_rows", fetch)
+    for _ in range(3):
+        figures = await gauge.read()
+    assert statements == 1
+    now[0] += 5
+    await gauge.read()
+    assert statements == 2
     assert [item.state for item in figures] == ["due", "delayed", "running"]
 
 

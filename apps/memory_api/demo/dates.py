@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.demo.catalog import load_time_columns
 from memory_api.demo.history import DAYS
 
@@ -53,9 +53,9 @@ async def move_times(session: AsyncSession, clock: Clock) -> None:
             change = text(f"update {table} t set {changes} where t.tenant_id = :tenant")
             await session.execute(change, tenant)
     prices = {"input_usd": INPUT_USD, "output_usd": OUTPUT_USD}
-    await session.execute(load_sql("demo/demo.sql", "price_calls"), tenant | prices)
-    await session.execute(load_sql("demo/demo.sql", "delete_totals"), tenant)
-    await session.execute(load_sql("demo/demo.sql", "recount_totals"), tenant)
+    await fetch_rows(session, load_statement("demo/demo.sql", "price_calls"), tenant | prices)
+    await fetch_rows(session, load_statement("demo/demo.sql", "delete_totals"), tenant)
+    await fetch_rows(session, load_statement("demo/demo.sql", "recount_totals"), tenant)
 
 
 def _shown(column: str) -> str:

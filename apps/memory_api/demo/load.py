@@ -23,8 +23,8 @@ from memory_api.budgets.accounting import ModelAccounting
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.errors import HanseiError
 from memory_api.core.ids import new_signed_id
-from memory_api.core.resources import load_sql
 from memory_api.core.settings import Settings
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.demo.dates import Clock
 from memory_api.demo.history import DAYS, Desk, Json
 from memory_api.demo.recorded_model import RecordedModel
@@ -116,7 +116,9 @@ class Loader:
             await self._process()
             async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
                 tenant = {"tenant": self.caller.tenant_id}
-                rows = await session.execute(load_sql("demo/demo.sql", "bullet_keys"), tenant)
+                rows = await fetch_rows(
+                    session, load_statement("demo/demo.sql", "bullet_keys"), tenant
+                )
                 self.model.keys.update((row.title, row.key) for row in rows)
 
     async def _run(self, desk: Desk, run: Json) -> None:

@@ -12,7 +12,7 @@ from memory_api.auth.tables import TenantRow
 from memory_api.core.db import Sessions
 from memory_api.core.errors import Conflict
 from memory_api.core.ids import to_tenant_id
-from memory_api.core.resources import load_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.demo.catalog import load_tables
 from memory_api.runs.tables import RunRow
 from memory_api.traces.tables import TraceRow
@@ -48,7 +48,7 @@ async def remove_tenant(sessions: Sessions, tenant_id: UUID) -> None:
     """Delete all rows of a tenant, and the tenant. Its name may be used again."""
     parameters = {"tenant": tenant_id}
     async with sessions.for_tenant(tenant_id) as session:
-        await session.execute(load_sql("demo/demo.sql", "delete_tickets"), parameters)
+        await fetch_rows(session, load_statement("demo/demo.sql", "delete_tickets"), parameters)
         for table in await load_tables(session):
             await session.execute(
                 text(f"delete from {table} where tenant_id = :tenant"), parameters
