@@ -55,11 +55,11 @@ LABELS = ("blamed", "blamed_reason")
 """What an author wrote about a run. The service never gets it."""
 METHOD = (
     "The runs were written for Hansei (tests/recordings/README.md). One reader, a strong language "
-    "model, answered the prompts of commit 7382e5c on 23 November 2026. It read several prompts at "
-    "a time, knew neither the labels nor earlier answers, and changed no answer afterwards. In "
-    "three runs with two candidates (12 of `teams`, run01 and run15 of `blind_teams`), it also "
-    "considered which step the author had probably meant. The prompts contain the right answer of "
-    "the task. Each run has one clear error; runs of real teams are harder."
+    "model, answered the prompts of commit 531d47a on 28 November 2026. It read several prompts at "
+    "a time, and knew neither the labels nor earlier answers; it saw the prompts of `teams` twice, "
+    "and in two runs it considered how the run was made. Another reader had answered the "
+    "prompts of commit 7382e5c on 23 November: 14 of 14 and 19 of 20 first. The prompts contain "
+    "the right answer of the task. Each run has one clear error; runs of real teams are harder."
 )
 
 
@@ -195,7 +195,12 @@ async def reflect_on_sets(
     server: MeasuredServer, models: Mapping[str, RecordedReader]
 ) -> dict[str, dict[str, list[str]]]:
     """Set → run → the events that the service names, in its order."""
-    settings = Settings(_env_file=None, llm_provider="none", llm_max_tokens=8_192)  # type: ignore[call-arg]
+    settings = Settings(
+        _env_file=None,  # type: ignore[call-arg]
+        llm_provider="none",
+        llm_max_tokens=8_192,
+        run_timeout=PATIENCE_SECONDS,
+    )
     keys = {name: await new_tenant(server, _slug(name)) for name in models}
     named: dict[str, dict[str, list[str]]] = {}
     async with open_runtime(settings, server.url("hansei_app")) as runtime:

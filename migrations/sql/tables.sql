@@ -482,19 +482,26 @@ create index bullet_verdicts_helpful_idx on bullet_verdicts (tenant_id, bullet_i
 
 -- The verdicts that the counters of the bullets include: of each trace, or of each actor without a trace, that of the judge with the
 -- highest precedence, and an outcome only if other attempts confirm it. Every count of helpful and harmful verdicts reads this view.
+-- A count, not `exists`: the planner would read all verdicts for the few of a period.
 create view counted_verdicts with (security_invoker = true) as
 select v.tenant_id, v.bullet_id, v.trace_id, v.judge, v.tag, v.run_id, v.created_at
 from bullet_verdicts v
 where (v.judge <> 'outcome' or v.confirmed)
-  and not exists (
-      select from bullet_verdicts o
-      where o.tenant_id = v.tenant_id and o.bullet_id = v.bullet_id and o.trace_id = v.trace_id
-        and (v.judge = 'outcome' and o.judge <> 'outcome' or v.judge = 'llm' and o.judge = 'human')
+  and (
+      v.trace_id is null
+      or (
+          select count(*) from bullet_verdicts o
+          where o.tenant_id = v.tenant_id and o.bullet_id = v.bullet_id and o.trace_id = v.trace_id
+            and (v.judge = 'outcome' and o.judge <> 'outcome' or v.judge = 'llm' and o.judge = 'human')
+      ) = 0
   )
-  and not exists (
-      select from bullet_verdicts o
-      where v.trace_id is null and o.trace_id is null and o.tenant_id = v.tenant_id and o.bullet_id = v.bullet_id and o.actor = v.actor
-        and (v.judge = 'outcome' and o.judge <> 'outcome' or v.judge = 'llm' and o.judge = 'human')
+  and (
+      v.trace_id is not null
+      or (
+          select count(*) from bullet_verdicts o
+          where o.trace_id is null and o.tenant_id = v.tenant_id and o.bullet_id = v.bullet_id and o.actor = v.actor
+            and (v.judge = 'outcome' and o.judge <> 'outcome' or v.judge = 'llm' and o.judge = 'human')
+      ) = 0
   );
 
 -- The bullets that one search or render returned.

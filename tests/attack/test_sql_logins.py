@@ -46,6 +46,10 @@ with readers as (
     select 'pg_proc'::regclass, p.oid
     from pg_proc p
     where p.pronamespace = 'analytics'::regnamespace and not p.prosecdef
+    union all
+    select 'pg_policy'::regclass, p.oid
+    from pg_policy p
+    where 'hansei_analyst'::regrole = any (p.polroles)
 )
 select distinct c.relname, a.attname
 from pg_depend d

@@ -20,8 +20,6 @@ _BULLET = re.compile(r"^\[([a-z]+-\d+)\] ", re.MULTILINE)
 class NotRecorded(LLMError):
     """The recording has no answer to this prompt."""
 
-    code = "not_recorded"
-
 
 class RecordedModel:
     """A model port without a provider. Tokens are estimated from the texts."""

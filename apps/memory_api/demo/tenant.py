@@ -14,6 +14,7 @@ from memory_api.core.errors import Conflict
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.demo.catalog import load_tables
+from memory_api.memories.tables import ScopeRow
 from memory_api.runs.tables import RunRow
 from memory_api.traces.tables import TraceRow
 
@@ -45,9 +46,16 @@ async def is_demo(sessions: Sessions, tenant_id: UUID) -> bool:
 
 
 async def remove_tenant(sessions: Sessions, tenant_id: UUID) -> None:
-    """Delete all rows of a tenant, and the tenant. Its name may be used again."""
+    """Delete all rows of a tenant, and the tenant. Its name may be used again. A worker that stores
+    a memory of the tenant now ends before, or fails.
+    """
     parameters = {"tenant": tenant_id}
     async with sessions.for_tenant(tenant_id) as session:
+        for rows in (
+            select(TenantRow).where(TenantRow.id == tenant_id),
+            select(ScopeRow).where(ScopeRow.tenant_id == tenant_id),
+        ):
+            await session.execute(rows.with_for_update())
         await fetch_rows(session, load_statement("demo/demo.sql", "delete_tickets"), parameters)
         for table in await load_tables(session):
             await session.execute(

@@ -212,6 +212,7 @@ def test_how_to_pages_are_run() -> None:
         "monitoring.md",
         "troubleshooting.md",
         "proof.md",
+        "scale.md",
     }
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     how_to = nav.partition("- How-to:")[2].partition("- Concepts:")[0]
