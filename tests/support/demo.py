@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
@@ -55,10 +54,9 @@ def environment(database: Database) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def demo(database: Database) -> Iterator[Demo]:
+def demo(database: Database) -> Demo:
     slug, started = f"demo-{uuid4()}", time.monotonic()
     made = Demo(slug, "", database, 0.0)
     status, output, errors = made.run("--json")
     assert status == 0, errors
-    yield Demo(slug, json.loads(output)["key"], database, time.monotonic() - started)
-    assert made.run("--remove")[0] == 0
+    return Demo(slug, json.loads(output)["key"], database, time.monotonic() - started)
