@@ -76,7 +76,7 @@ class LocalQueue:
         return 1_000_000
 
     async def admit(self, session: AsyncSession, count: int = 1) -> None:
-        """The demo is small."""
+        """Always: the demo is small."""
 
     async def consume(self, *_args: object, **_options: object) -> None:
         raise NotImplementedError("The demo executes its runs itself.")

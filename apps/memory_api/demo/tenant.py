@@ -46,8 +46,8 @@ async def is_demo(sessions: Sessions, tenant_id: UUID) -> bool:
 
 
 async def remove_tenant(sessions: Sessions, tenant_id: UUID) -> None:
-    """Delete all rows of a tenant, and the tenant. Its name may be used again. A worker that stores
-    a memory of the tenant now ends before, or fails.
+    """Delete all rows of a tenant, and the tenant. Its name may be used again, unlike that of an
+    erased tenant. Transactions that are storing a memory of the tenant end first; later ones fail.
     """
     parameters = {"tenant": tenant_id}
     async with sessions.for_tenant(tenant_id) as session:

@@ -34,7 +34,7 @@ FEEDBACK_WORDS = re.compile(
 """Words by which an input on a step is taken as feedback on the plan."""
 MAX_TITLES = 2
 MAX_SEARCHED = 20
-"""Queries that a new plan is told not to repeat, the latest ones."""
+"""The latest queries of a run, which a new plan must not repeat."""
 
 
 @dataclass(frozen=True)
