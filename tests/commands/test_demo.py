@@ -6,12 +6,17 @@ import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.commands import demo as commands
+from memory_api.commands.tenants import owner_sessions
+from memory_api.demo import tenant as removal
 from memory_api.demo.history import DAYS, FILE, load_desks
-from tests.conftest import TestTenant
+from memory_api.memories.index.scopes import ensure_scopes, find_scopes
+from tests.conftest import Database, TestTenant
 from tests.support.api_calls import new_trace
 from tests.support.demo import Demo, environment
 from tests.support.server_command import run_command, run_command_here
@@ -117,6 +122,28 @@ async def test_removal_leaves_no_row_and_touches_no_other_tenant(
         assert await demo.fetch(f"select count(*) from {name}") == before[name], name
     again = await run_command(("tenant", "create", slug), options)
     assert (again[0], "Created" in again[1]) == (0, True), again
+
+
+async def test_rows_that_are_stored_during_the_removal_are_removed(
+    database: Database, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that had begun before creates a scope when the scopes have been deleted."""
+    delete_rows, counts = removal._delete_rows, list[int]()
+
+    async def delete_and_store(session: AsyncSession, tenant_id: UUID) -> int:
+        counts.append(await delete_rows(session, tenant_id))
+        if len(counts) == 1:
+            async with service.for_tenant(tenant_id) as other:
+                await ensure_scopes(other, [("default", "playbook", "late")])
+        return counts[-1]
+
+    monkeypatch.setattr(removal, "_delete_rows", delete_and_store)
+    url = database.url("hansei_owner")
+    async with owner_sessions(url) as sessions, owner_sessions(url) as service:
+        await removal.remove_tenant(sessions, tenant.id)
+        async with sessions.for_tenant(tenant.id) as session:
+            assert await find_scopes(session, [("default", "playbook", "late")]) == {}
+    assert (counts[1:], counts[0] > 0) == ([1, 0], True)
 
 
 def test_data_are_small() -> None:

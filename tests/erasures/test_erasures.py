@@ -12,7 +12,7 @@ from httpx2 import AsyncClient
 from sqlalchemy import func, select, text, update
 
 from memory_api.auth.tables import TenantRow
-from memory_api.core.db import Base
+from memory_api.erasures.catalog import list_tenant_tables
 from memory_api.maintenance.retention import expiry
 from memory_api.memories.tables import TombstoneRow
 from memory_api.runs.tables import RunRow
@@ -43,11 +43,10 @@ def occurrences(runtime: Runtime, tenant: TestTenant) -> Callable[[str], Awaitab
     async def find(word: str) -> list[str]:
         found: list[str] = []
         async with runtime.sessions.for_tenant(tenant.id) as session:
-            for name, table in Base.metadata.tables.items():
-                if "tenant_id" in table.c:
-                    query = f"select count(*) from {name} t where t::text ilike '%{word}%'"
-                    if await session.scalar(text(query)):
-                        found.append(name)
+            for name in await list_tenant_tables(session):
+                query = f"select count(*) from {name} t where t::text ilike '%{word}%'"
+                if await session.scalar(text(query)):
+                    found.append(name)
         return found
 
     return find
@@ -141,7 +140,10 @@ async def test_tenant_is_erased_by_operator_alone(
     api, tenant, http, drain, occurrences, make_tenant
 ) -> None:
     other = await make_tenant()
-    (await api.post("/api/v1/traces", json=trace())).raise_for_status()
+    repeatable = {"Idempotency-Key": f"of {SECRET}"}
+    sent = await api.post("/api/v1/traces", json=trace(), headers=repeatable)
+    assert sent.status_code == 201, sent.text
+    assert {"idempotency_keys", "response_mentions"} <= set(await occurrences(SECRET))
     await drain(tenant.id)
     body = {"target_kind": "tenant", "target_id": tenant.slug}
     assert_problem(await api.post("/api/v1/erasures", json=body), 403, "forbidden")

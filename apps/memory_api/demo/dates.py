@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
-from memory_api.demo.catalog import load_time_columns
 from memory_api.demo.history import DAYS
 
 KEPT_TABLES = {"api_keys", "console_sessions", "embedding_models", "upkeep_schedule", "audit_log"}
@@ -22,6 +23,15 @@ _CREATE_CLOCK = text(
     " on commit drop"
 )
 _INSERT_MOMENT = text("insert into demo_clock values (:real_at, :shown_at)")
+_TIME_COLUMNS = text("""
+select c.relname, a.attname
+from pg_class c
+join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+join pg_attribute t on t.attrelid = c.oid and t.attname = 'tenant_id' and not t.attisdropped
+where c.relkind in ('r', 'p') and c.relnamespace = 'public'::regnamespace
+  and a.atttypid = 'timestamptz'::regtype and a.attgenerated = ''
+order by c.relname, a.attnum
+""")
 
 
 @dataclass
@@ -47,7 +57,7 @@ async def move_times(session: AsyncSession, clock: Clock) -> None:
     await session.execute(_CREATE_CLOCK)
     moments = [{"real_at": real, "shown_at": shown} for real, shown in clock.moments]
     await session.execute(_INSERT_MOMENT, moments)
-    for table, columns in (await load_time_columns(session)).items():
+    for table, columns in (await _load_time_columns(session)).items():
         if table not in KEPT_TABLES:
             changes = ", ".join(f"{name} = {_shown(f't.{name}')}" for name in columns)
             change = text(f"update {table} t set {changes} where t.tenant_id = :tenant")
@@ -64,3 +74,11 @@ def _shown(column: str) -> str:
         f"coalesce((select c.shown_at + ({column} - c.real_at) from demo_clock c"
         f" where c.real_at <= {column} order by c.real_at desc limit 1), {column})"
     )
+
+
+async def _load_time_columns(session: AsyncSession) -> Mapping[str, Sequence[str]]:
+    """Table → its columns that hold a time."""
+    columns: dict[str, list[str]] = defaultdict(list)
+    for table, column in await session.execute(_TIME_COLUMNS):
+        columns[table].append(column)
+    return columns

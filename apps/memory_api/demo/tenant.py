@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import UUID
 
-from sqlalchemy import delete, select, text
+from sqlalchemy import delete, select, text, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.auth import queries
 from memory_api.auth.identity import KeyScope
@@ -13,12 +16,13 @@ from memory_api.core.db import Sessions
 from memory_api.core.errors import Conflict
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
-from memory_api.demo.catalog import load_tables
-from memory_api.memories.tables import ScopeRow
+from memory_api.erasures.catalog import list_tenant_tables
 from memory_api.runs.tables import RunRow
 from memory_api.traces.tables import TraceRow
 
 KEY_NAME = "hansei demo"
+MAX_ATTEMPTS = 5
+"""How often a tenant's rows are deleted until none is left."""
 
 
 async def create_demo_tenant(sessions: Sessions, name: str) -> tuple[UUID, UUID, str]:
@@ -47,18 +51,34 @@ async def is_demo(sessions: Sessions, tenant_id: UUID) -> bool:
 
 async def remove_tenant(sessions: Sessions, tenant_id: UUID) -> None:
     """Delete all rows of a tenant, and the tenant. Its name may be used again, unlike that of an
-    erased tenant. Transactions that are storing a memory of the tenant end first; later ones fail.
+    erased tenant. The tenant is suspended first, so that no work begins. What began before may
+    still store rows: the deletion is repeated until it finds none.
     """
-    parameters = {"tenant": tenant_id}
     async with sessions.for_tenant(tenant_id) as session:
-        for rows in (
-            select(TenantRow).where(TenantRow.id == tenant_id),
-            select(ScopeRow).where(ScopeRow.tenant_id == tenant_id),
-        ):
-            await session.execute(rows.with_for_update())
-        await fetch_rows(session, load_statement("demo/demo.sql", "delete_tickets"), parameters)
-        for table in await load_tables(session):
-            await session.execute(
-                text(f"delete from {table} where tenant_id = :tenant"), parameters
-            )
+        suspended = update(TenantRow).where(TenantRow.id == tenant_id).values(status="suspended")
+        await session.execute(suspended)
+    for attempt in range(MAX_ATTEMPTS):
+        await asyncio.sleep(attempt)
+        try:
+            async with sessions.for_tenant(tenant_id) as session:
+                count = await _delete_rows(session, tenant_id)
+        except IntegrityError:  # a new row refers to one that was to be deleted
+            continue
+        if count == 0:
+            break
+    else:
+        raise Conflict("The service still stores rows of the tenant. Run the command again.")
+    async with sessions.for_tenant(tenant_id) as session:
         await session.execute(delete(TenantRow).where(TenantRow.id == tenant_id))
+
+
+async def _delete_rows(session: AsyncSession, tenant_id: UUID) -> int:
+    """Delete the rows of the tenant. Returns their number."""
+    parameters = {"tenant": tenant_id}
+    await fetch_rows(session, load_statement("demo/demo.sql", "delete_tickets"), parameters)
+    count = 0
+    for table in await list_tenant_tables(session):
+        deletion = f"delete from {table} where tenant_id = :tenant returning 1"
+        counted = text(f"with deleted as ({deletion}) select count(*) from deleted")
+        count += await session.scalar(counted, parameters) or 0
+    return count

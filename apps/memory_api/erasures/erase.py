@@ -16,10 +16,11 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import Base, current_tenant_id, transaction_time
+from memory_api.core.db import current_tenant_id, transaction_time
 from memory_api.core.ids import new_id
 from memory_api.core.log_context import current_actor
 from memory_api.core.statements import fetch_column, fetch_rows, fetch_value, load_statement
+from memory_api.erasures.catalog import list_tenant_tables
 from memory_api.erasures.schemas import CreateErasureRequest, ErasureTarget
 from memory_api.erasures.tables import ErasureRow
 from memory_api.memories.erasure import add_tombstones, erase_memories
@@ -57,21 +58,7 @@ ERASE_ROWS = load_statement("erasures/erasures.sql", "erase_rows")
 ERASE_OTHER_RUNS = load_statement("erasures/erasures.sql", "erase_other_runs")
 ERASE_TICKETS = load_statement("erasures/erasures.sql", "erase_tickets")
 KEPT_TABLES = {"tombstones", "erasures", "audit_log", "runs", "tenants"}
-FIRST_TABLES = (
-    *("trace_events", "trace_evaluations", "bullet_verdicts", "inbox_lessons"),
-    *("playbook_curations", "curated_lessons", "playbook_proposals", "playbook_versions"),
-    *(
-        "playbooks",
-        "memory_entities",
-        "memory_clusters",
-        "entities",
-        "memory_links",
-        "memory_vectors",
-        "postings",
-        "memories",
-    ),
-)
-"""Tables with foreign keys, children first. The others follow in any order; `scopes` is last."""
+"""Tables whose rows stay when a tenant is erased, apart from its other runs."""
 
 
 def public_target(kind: ErasureTarget, target_id: str) -> str:
@@ -257,11 +244,11 @@ class _Erasing:
 
     async def _erase_tenant(self) -> None:
         """Delete all rows of the tenant but its tombstones, erasures, audit log and this run."""
-        tables = {
-            table.name for table in Base.metadata.tables.values() if "tenant_id" in table.columns
-        }
-        others = sorted(tables - KEPT_TABLES - {*FIRST_TABLES, "scopes"})
-        for table in (*FIRST_TABLES, *others, "scopes"):
+        async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
+            tables = await list_tenant_tables(session)
+        for table in tables:
+            if table in KEPT_TABLES:
+                continue
             count = ROWS_PER_BATCH
             while count == ROWS_PER_BATCH:
                 async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
