@@ -126,6 +126,51 @@ async def test_trace_shows_blamed_event_and_attempts(owner_of, api, runtime, ten
     assert ids[0] not in listed
 
 
+async def test_trace_shows_time_tokens_and_what_only_this_attempt_did(owner_of, api) -> None:
+    for price in ("10", "12"):
+        events = [
+            {"event_type": "user_message", "content": f"Sell it for {price}"},
+            {
+                "event_type": "tool_call",
+                "tool_name": "find",
+                "content": "find()",
+                "timestamp": "2026-03-01T10:00:00Z",
+            },
+            {
+                "event_type": "tool_response",
+                "tool_name": "find",
+                "content": "V1",
+                "timestamp": "2026-03-01T10:00:07Z",
+                "metadata": {"input_tokens": 700, "output_tokens": 20},
+            },
+            {"event_type": "tool_call", "tool_name": "sell", "content": f"sell(V1, {price})"},
+        ]
+        body = {"task_key": "sale", "events": events, "metadata": {"usage": {"input_tokens": 1234}}}
+        sent = await api.post("/api/v1/traces?reflect=never", json=body)
+    shown = (await owner_of.get(f"/console/traces/{sent.json()['trace_id']}")).text
+    assert "<dt>Tokens</dt><dd>1,234</dd>" in shown
+    assert "+7 s" in shown
+    assert "720 tokens" in shown
+    assert shown.count('class=" result"') == 1, "the response is below its call"
+    events_of_this = shown.rsplit('<ol class="timeline">', 1)[1]
+    assert events_of_this.count("only in this attempt") == 1
+    assert "sell(V1, 12)" in events_of_this.split("only in this attempt", 1)[1]
+
+
+async def test_traces_are_searched_by_words_of_their_task(owner_of, api) -> None:
+    for task in ("Refund the 100 % offer", "Refund the 100 offers", "Cancel it"):
+        body = {
+            "task_description": task,
+            "events": [{"event_type": "user_message", "content": task}],
+        }
+        sent = await api.post("/api/v1/traces?reflect=never", json=body)
+        assert sent.status_code == 201, sent.text
+    listed = (await owner_of.get("/console/traces", params={"words": "100 % OFFER"})).text
+    assert "Refund the 100 % offer" in listed, "% and _ are characters"
+    assert "Refund the 100 offers" not in listed
+    assert "The newest 5,000 traces are searched." in listed
+
+
 async def test_trace_shows_its_conflict(owner_of, api, runtime, tenant) -> None:
     said = {"event_type": "llm_response", "content": "The total is 41."}
     body = {"outcome": "success", "ground_truth": 42, "match": "number", "events": [said]}

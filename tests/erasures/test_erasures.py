@@ -12,7 +12,7 @@ from httpx2 import AsyncClient
 from sqlalchemy import func, select, text, update
 
 from memory_api.auth.tables import TenantRow
-from memory_api.erasures.catalog import list_tenant_tables
+from memory_api.core.catalog import list_tenant_tables
 from memory_api.maintenance.retention import expiry
 from memory_api.memories.tables import TombstoneRow
 from memory_api.runs.tables import RunRow

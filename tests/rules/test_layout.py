@@ -67,6 +67,7 @@ SQL_FILES = {
     "analytics/questions.sql",
     "budgets/queries.sql",
     "core/after_commit.sql",
+    "core/catalog.sql",
     "demo/demo.sql",
     "distribution/distribution.sql",
     "embedded/superuser.sql",

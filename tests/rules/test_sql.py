@@ -35,7 +35,6 @@ TEXT = {
     "core/migrations.py": "one migration at a time: an advisory lock",
     "core/db.py": "defaults of columns",
     "analytics/queries.py": "a statement of questions.sql without the lines of unset filters",
-    "demo/catalog.py": "asks the catalog about tables with rows of tenants",
     "demo/dates.py": "the times of all tables, and a temporary table",
     "demo/tenant.py": "the rows of all tables of the demo",
     "commands/doctor.py": "asks the catalog about the installation",

@@ -12,11 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.auth import queries
 from memory_api.auth.identity import KeyScope
 from memory_api.auth.tables import TenantRow
+from memory_api.core.catalog import list_tenant_tables
 from memory_api.core.db import Sessions
 from memory_api.core.errors import Conflict
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
-from memory_api.erasures.catalog import list_tenant_tables
 from memory_api.runs.tables import RunRow
 from memory_api.traces.tables import TraceRow
 

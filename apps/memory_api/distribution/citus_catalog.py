@@ -30,10 +30,8 @@ class Function:
 
 async def list_tenant_tables(connection: Any) -> list[str]:
     """The tables to distribute, parents before children."""
-    rows = await connection.fetch(
-        read_sql("distribution/distribution.sql", "tenant_tables"), REFERENCE_TABLES
-    )
-    return [row["name"] for row in rows]
+    rows = await connection.fetch(read_sql("core/catalog.sql", "tenant_tables"))
+    return [row["relname"] for row in reversed(rows)]
 
 
 async def list_functions(connection: Any) -> list[Function]:

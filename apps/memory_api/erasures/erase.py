@@ -16,11 +16,11 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from memory_api.core.catalog import list_tenant_tables
 from memory_api.core.db import current_tenant_id, transaction_time
 from memory_api.core.ids import new_id
 from memory_api.core.log_context import current_actor
 from memory_api.core.statements import fetch_column, fetch_rows, fetch_value, load_statement
-from memory_api.erasures.catalog import list_tenant_tables
 from memory_api.erasures.schemas import CreateErasureRequest, ErasureTarget
 from memory_api.erasures.tables import ErasureRow
 from memory_api.memories.erasure import add_tombstones, erase_memories

@@ -35,6 +35,7 @@ from memory_api.traces.tables import TraceEventRow, TraceRow
 
 ATTEMPT_EVENTS = load_statement("traces/storage.sql", "attempt_events")
 TRACE_IDENTITIES = load_statement("traces/storage.sql", "trace_identities")
+SEARCHED_TRACES = 5_000
 
 
 def to_events(rows: Sequence[TraceEventRow]) -> list[Event]:
@@ -186,10 +187,13 @@ async def list_traces(
     task_key: str | None = None,
     playbook: str | None = None,
     external_id: str | None = None,
+    words: str = "",
     cursor: Cursor | None = None,
     limit: int = 50,
 ) -> Sequence[TraceRow]:
-    """Newest first. Returns `limit` + 1 rows if there is a next page."""
+    """Newest first. Returns `limit` + 1 rows if there is a next page. `words` are a part of the
+    task's description, in any case; only the newest `SEARCHED_TRACES` traces are searched.
+    """
     filters = {
         TraceRow.outcome: outcome,
         TraceRow.state: state,
@@ -202,7 +206,12 @@ async def list_traces(
         TraceRow.project_id == project_id,
         *(column == value for column, value in filters.items() if value is not None),
     )
-    query = keyset_page(query, TraceRow.created_at, TraceRow.id, cursor)
+    row = TraceRow
+    if words:
+        newest = keyset_page(query, row.created_at, row.id, None).limit(SEARCHED_TRACES)
+        row = aliased(TraceRow, newest.subquery())
+        query = select(row).where(row.task_description.icontains(words, autoescape=True))
+    query = keyset_page(query, row.created_at, row.id, cursor)
     return (await session.scalars(query.limit(limit + 1))).all()
 
 

@@ -10,11 +10,14 @@ from fastapi import APIRouter, Query, Response
 from memory_api.api.deps import CursorQuery, Reader, Session
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.rendering import render_page
+from memory_api.console.traces.event_lines import count_tokens, event_lines
+from memory_api.core.pagination import to_page
 from memory_api.memories.router import list_memories
 from memory_api.memories.schemas import MemoryKind
 from memory_api.runs.router import list_runs
-from memory_api.traces.router import get_trace, list_trace_events, list_traces
-from memory_api.traces.schemas import OutcomeType
+from memory_api.traces import queries
+from memory_api.traces.router import get_trace, list_trace_events, list_traces, trace_response
+from memory_api.traces.schemas import OutcomeType, TracePage, TraceWithEvents
 
 router = APIRouter(prefix="/console/traces", route_class=ConsoleRoute, include_in_schema=False)
 
@@ -30,26 +33,28 @@ async def show_traces(
     session: Session,
     caller: Reader,
     cursor: CursorQuery,
+    words: Name = "",
     outcome: str = "",
     playbook: Name = "",
     task_key: Name = "",
 ) -> Response:
-    page = await list_traces(
+    rows = await queries.list_traces(
         session,
-        caller,
-        cursor,
-        visit.project,
-        outcome=OutcomeType(outcome) if outcome in set(OutcomeType) else None,
+        project_id=visit.project,
+        outcome=outcome or None,
         task_key=task_key or None,
         playbook=playbook or None,
+        words=words.strip(),
+        cursor=cursor,
         limit=PAGE_SIZE,
     )
-    filters = {"outcome": outcome, "playbook": playbook, "task_key": task_key}
+    filters = {"words": words, "outcome": outcome, "playbook": playbook, "task_key": task_key}
     return render_page(
         visit,
         "traces/list.html",
-        page=page,
+        page=to_page(TracePage, rows, PAGE_SIZE, trace_response),
         filters=filters,
+        searched=queries.SEARCHED_TRACES if words.strip() else 0,
         outcomes=[outcome.value for outcome in OutcomeType],
         is_first=cursor is None,
     )
@@ -74,23 +79,25 @@ async def show_trace(
     )
     reflections = [item for item in lessons.items if item.kind == MemoryKind.REFLECTION]
     runs = await list_runs(session, caller, None, trace.project_id, trace_id=trace_id)
+    attempts = await _load_attempts(session, caller, trace.project_id, trace.task_key)
     return render_page(
         visit,
         "traces/trace.html",
         trace=trace,
-        events=events,
+        lines=event_lines(events, trace.id, attempts),
+        tokens=count_tokens(trace),
         blamed={event for item in reflections for event in item.source_event_ids},
         next_cursor=next_cursor,
         is_first=cursor is None,
         lessons=lessons.items,
         runs=runs.items[::-1],
-        attempts=await _load_attempts(session, caller, trace.project_id, trace.task_key),
+        attempts=[(each, event_lines(each.events, each.id, attempts)) for each in attempts],
     )
 
 
 async def _load_attempts(
     session: Session, caller: Reader, project: str, task_key: str | None
-) -> list[object]:
+) -> list[TraceWithEvents]:
     """The latest attempts at a task, oldest first, each with its events."""
     if task_key is None:
         return []

@@ -11,4 +11,4 @@ from memory_api.core.statements import fetch_column, load_statement
 
 async def list_tenant_tables(session: AsyncSession) -> Sequence[str]:
     """The tables with a column `tenant_id`. A table comes before those that its rows refer to."""
-    return await fetch_column(session, load_statement("erasures/erasures.sql", "tenant_tables"), {})
+    return await fetch_column(session, load_statement("core/catalog.sql", "tenant_tables"), {})
