@@ -145,6 +145,26 @@ async def test_login_cannot_fill_the_disk(tenant: TestTenant, open_login) -> Non
         )
 
 
+async def test_login_that_fills_the_queue_of_notifications_stops_nothing(
+    api, drain, tenant: TestTenant, open_login
+) -> None:
+    """PostgreSQL cannot forbid NOTIFY. A transaction that listens holds the queue."""
+    listening, sending = await open_login(tenant), await open_login(tenant)
+    await listening.execute("listen x")
+    await listening.execute("begin; select 1")
+    statements = [f"notify x, '{number} {'x' * 7_900}'" for number in range(10_000)]
+    with pytest.raises(asyncpg.ProgramLimitExceededError, match="too many notifications"):
+        await sending.execute("; ".join(statements))
+    bytes_sent = await sending.fetchval(
+        "select 8192 * current_setting('max_notify_queue_pages')::int"
+    )
+    assert bytes_sent <= 64 * 2**20
+    sent = await api.post("/api/v1/traces", json=trace())
+    assert sent.status_code == 201, sent.text
+    await drain(tenant.id)
+    assert (await api.get(f"/api/v1/runs/{sent.json()['run_id']}")).json()["state"] == "done"
+
+
 async def test_login_cannot_use_all_memory(
     tenant: TestTenant, open_login, database: Database
 ) -> None:

@@ -15,14 +15,15 @@ from memory_api.collections.extraction import (
 from tests.support.cases import each_case
 from tests.support.pdf import encrypt_pdf, make_pdf
 
-HTML = b"""<html><head><title>Refunds</title><style>p{color:red}</style></head><body>
+HTML = b"""<html><head><title> Refunds
+and returns </title><style>p{color:red}</style></head><body>
 <h1>Refund <b>rules</b></h1><p>Pending orders &amp; others.<br>Second line</p>
 <script>alert("no")</script><ul><li>one</li><li>two</li></ul></body></html>"""
 
 
 def test_html_keeps_headings_and_drops_scripts() -> None:
     extracted = extract_text(HTML, "text/html")
-    assert extracted.title == "Refunds"
+    assert extracted.title == "Refunds and returns"
     text = extracted.pages[0]
     assert "# Refund rules" in text
     assert "Pending orders & others.\nSecond line" in text

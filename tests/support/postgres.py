@@ -123,7 +123,8 @@ def container(version: str) -> Iterator[Server]:
     )
 
     password = secrets.token_urlsafe(16)
-    conf = FAST | {name: SETTINGS[name] for name in ("random_page_cost", "jit")}
+    names = ["random_page_cost", "jit", *(["max_notify_queue_pages"] if version != "16" else [])]
+    conf = FAST | {name: SETTINGS[name] for name in names}
     # /dev/shm for vector indexes, as in docker-compose.yml
     box = PostgresContainer(
         IMAGE.format(version=version), username="postgres", password=password, shm_size="1g"

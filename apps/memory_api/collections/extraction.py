@@ -117,7 +117,7 @@ def extract_text(data: bytes, media_type: str) -> ExtractedText:
             else "The document contains no text."
         )
         raise UnreadableDocument("no_text", reason)
-    title = replace_unstorable(extracted.title).strip() if extracted.title else None
+    title = " ".join(replace_unstorable(extracted.title or "").split())  # one line
     return ExtractedText(pages, title or None, extracted.has_headings)
 
 

@@ -235,11 +235,21 @@ def _hit_response(passage: Passage) -> ChunkHit:
     )
 
 
+_LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _check_line(value: str | None) -> str | None:
+    """Source and title head each passage that a model reads."""
+    if value and _LINE_BREAKS.search(value):
+        raise ValueError("must not contain line breaks and other control characters")
+    return value
+
+
 def _check_source(source: str | None) -> str | None:
     """A source is shown and never opened. This is for those who do."""
     if source and ".." in re.split(r"[/\\]", source):
         raise ValueError("must not contain the folder `..`")
-    return source
+    return _check_line(source)
 
 
 SourceQuery = Annotated[
@@ -253,7 +263,9 @@ SourceQuery = Annotated[
     ),
 ]
 TitleQuery = Annotated[
-    str | None, Query(min_length=1, max_length=200, description="Shown with citations.")
+    str | None,
+    AfterValidator(_check_line),
+    Query(min_length=1, max_length=200, description="Shown with citations."),
 ]
 
 

@@ -32,6 +32,7 @@ SETTINGS = {
     "random_page_cost": "1.1",
     "jit": "off",
     "autovacuum_naptime": "15s",  # searches read the index alone only after a vacuum
+    "max_notify_queue_pages": "8192",  # 64 MB instead of 8 GB; every login can fill it
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
