@@ -165,7 +165,7 @@ async def test_traces_are_searched_by_words_of_their_task(owner_of, api) -> None
         }
         sent = await api.post("/api/v1/traces?reflect=never", json=body)
         assert sent.status_code == 201, sent.text
-    listed = (await owner_of.get("/console/traces", params={"words": "100 % OFFER"})).text
+    listed = (await owner_of.get("/console/traces?words=100+%25+OFFER")).text
     assert "Refund the 100 % offer" in listed, "% and _ are characters"
     assert "Refund the 100 offers" not in listed
     assert "The newest 5,000 traces are searched." in listed
