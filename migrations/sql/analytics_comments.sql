@@ -17,7 +17,7 @@ begin
              'Days and sections without a change. A bullet that changes twice is counted twice.'),
             ('bullet_lifetimes', 'How long did each bullet live, and when did it get its first helpful verdict?',
              'Earlier lives of a bullet that was restored, and whether it was served. Quarantine does not end a life.'),
-            ('survival', 'What share of the bullets is still in use, or still without a helpful verdict, a number of days after its birth?',
+            ('survival', 'How long do bullets stay in use, and how long until the first helpful verdict?',
              'Why bullets are retired. The estimate assumes that bullets that are still alive do not differ from the others of their age.'),
             ('verdicts', 'How many helpful, harmful and neutral verdicts did each judge and model give each day?',
              'Which verdicts the counters include: one trace can have verdicts of several judges, of which one is counted. A verdict that was changed counts for the day of its first version.'),

@@ -51,7 +51,7 @@ order by playbook, born_at, key
 limit :limit
 
 -- name: survival
--- What share of the bullets is still in use, or still without a helpful verdict, a number of days after its birth?
+-- How long do bullets stay in use, and how long until the first helpful verdict?
 select playbook, born_month, event, day, at_risk_count, event_count, censored_count, survival, std_error
 from analytics.survival
 where tenant_id = :tenant and project_id = :project
@@ -81,7 +81,7 @@ order by net_count, key
 limit :limit
 
 -- name: verdict_drift
--- For which bullets did the share of helpful verdicts change since the equally long period before? The surest decline first.
+-- Which bullets became less or more helpful than in the period before?
 select playbook, key, section, status, earlier_count, earlier_rate, recent_count, recent_rate, difference, low, high, is_significant, content
 from analytics.verdict_drift(:since, :until)
 where tenant_id = :tenant and project_id = :project

@@ -30,7 +30,7 @@ AgentRunId = Annotated[str, typer.Argument(metavar="ID", help="ID of the agent r
 
 agent_commands = typer.Typer(
     name="agent",
-    help="Ask an agent that plans, searches, answers and asks.",
+    help="Ask questions about your documents (GRACE).",
     no_args_is_help=True,
 )
 

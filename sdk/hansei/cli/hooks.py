@@ -47,7 +47,7 @@ from hansei.errors import ConfigurationError, HanseiError
 
 hook_commands = typer.Typer(
     name="hooks",
-    help="Hooks of Claude Code: advice for each session, and what it taught.",
+    help="Connect Claude Code: lessons for each session, and learning from it.",
     no_args_is_help=True,
 )
 DEFAULT_PLAYBOOK = "coding"
