@@ -43,6 +43,12 @@ async def test_unknown_path_is_404(http: AsyncClient, path: str) -> None:
     assert_problem(await http.get(path), 404, "not_found")
 
 
+async def test_client_of_another_major_version_gets_one_clear_line(api, http: AsyncClient) -> None:
+    for client in (api, http):
+        problem = assert_problem(await client.post("/api/v2/traces", json={}), 404, "not_found")
+        assert "has version 1 of the API, and the client asks for version 2." in problem["detail"]
+
+
 @each_case(("method", "path", "allowed"), [
         ("PUT", "/api/v1/traces", {"GET", "POST"}),
         ("DELETE", "/api/v1/search", {"POST"}),

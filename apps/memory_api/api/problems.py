@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from http import HTTPStatus
@@ -22,11 +23,12 @@ from memory_api.api.problem_types import CODE_OF_STATUS, PROBLEM_TYPES, ProblemT
 from memory_api.api.request_log import caller_ids, route_template
 from memory_api.api.response_headers import complete_headers
 from memory_api.core.db_errors import is_transient
-from memory_api.core.errors import MAX_FIELD_LENGTH, HanseiError, field_problem
+from memory_api.core.errors import MAX_FIELD_LENGTH, HanseiError, NotFound, field_problem
 from memory_api.core.schemas import accepted_names, documented_names, model_at
 
 log = structlog.get_logger()
 
+OTHER_VERSION = re.compile(r"/api/v(?!1/)(\d{1,3})/")
 MEDIA_TYPE = "application/problem+json"
 LOGGED_ERROR = "hansei.logged_error"
 """In the scope of a request: its error, which has been logged."""
@@ -251,6 +253,12 @@ def install_error_handlers(app: FastAPI) -> None:
     """Answer every error of the application as a problem."""
 
     async def handle_error(request: Request, error: Exception) -> JSONResponse:
+        other = OTHER_VERSION.match(request.url.path)
+        if other and isinstance(error, HTTPException) and error.status_code == 404:
+            error = NotFound(
+                "This service has version 1 of the API, and the client asks for version"
+                f" {other[1]}. Use a client and a service of the same major version."
+            )
         request_id: str = request.scope.get("hansei.request_id", "")
         is_method_error = isinstance(error, HTTPException) and error.status_code == 405
         response = to_problem(

@@ -158,7 +158,9 @@ def _tokenizer_result(checks: TenantChecks) -> CheckResult:
 
 def _indexes_result(checks: TenantChecks, runtime: Runtime) -> CheckResult:
     if not checks.missing_index_count:
-        return CheckResult("indexes", True, "every playbook and collection above 50,000 entries has a vector index")
+        return CheckResult(
+            "indexes", True, "every playbook and collection above 50,000 entries has a vector index"
+        )
     message = f"{checks.missing_index_count} large scopes have no vector index yet"
     if runtime.settings.owner_url is None:
         fix = "Set HANSEI_OWNER_URL for the worker, so that it can create them."

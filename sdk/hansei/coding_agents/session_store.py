@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -26,9 +27,9 @@ from hansei.coding_agents.hook_settings import write_atomically
 from hansei.errors import BadRequestError
 from hansei.session_files import read_session_file
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows: two hooks at once may send a range twice, which the service detects
+else:  # two hooks at once may send a range twice, which the service detects
     fcntl = None
 
 MAX_RANGE_BYTES = 8 * 1024 * 1024

@@ -144,10 +144,11 @@ def _write(stream: IO[bytes] | None, text: bytes) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (OSError, AttributeError):
-        process.kill()
+    """Kill the command, and where the system can, the processes that it started."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
 
 
 def _close(stream: IO[bytes]) -> None:

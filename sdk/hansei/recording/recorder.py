@@ -319,5 +319,5 @@ def _leave_parent() -> None:
         recorder.leave_parent()
 
 
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_leave_parent)

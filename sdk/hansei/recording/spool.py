@@ -191,7 +191,7 @@ class DiskSpool:
 
     def leave(self) -> None:
         for lock in self._locks.values():
-            os.close(lock)  # the parent's descriptor still holds the lock
+            _release_lock(lock)  # the parent's descriptor still holds the lock
         self._locks = {}
 
     def close(self) -> None:
@@ -216,7 +216,7 @@ class DiskSpool:
     def _drop_if_empty(self, folder: Path) -> None:
         if folder != self._own and _is_empty(folder):
             shutil.rmtree(folder, ignore_errors=True)
-            os.close(self._locks.pop(folder))
+            _release_lock(self._locks.pop(folder))
 
 
 @dataclass(frozen=True)
@@ -313,27 +313,32 @@ def _other_folders(folder: Path) -> Iterator[Path]:
             yield other
 
 
-def _take_lock(folder: Path) -> int:
-    """The descriptor that holds the lock of a folder. Raises `OSError` if a process holds it."""
-    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        _lock(descriptor, folder)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 if sys.platform == "win32":
 
-    def _lock(descriptor: int, folder: Path) -> None:
-        """Windows has no such locks. A folder without changes for an hour is free."""
+    def _take_lock(folder: Path) -> int:
+        """Windows cannot rename a folder with an open file, so nothing holds it there: a folder
+        without changes for an hour is free. Raises `OSError` if it may be in use.
+        """
         is_recent = time.time() - folder.stat().st_mtime < UNUSED_SECONDS
-        if is_recent and any(path.name != _LOCK for path in folder.iterdir()):
+        if is_recent and not _is_empty(folder):
             raise PermissionError(errno.EACCES, "The folder may be in use.")
+        return -1
+
+    def _release_lock(lock: int) -> None:
+        """Nothing is held."""
 
 else:
     import fcntl
 
-    def _lock(descriptor: int, folder: Path) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def _take_lock(folder: Path) -> int:
+        """The descriptor that holds a folder's lock. Raises `OSError` if a process holds it."""
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _release_lock(lock: int) -> None:
+        os.close(lock)
