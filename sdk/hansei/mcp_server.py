@@ -18,14 +18,37 @@ from urllib.parse import quote
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import Context, MCPServer, UserMessage
-from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
+from mcp.server.mcpserver.exceptions import (
+    ResourceError,
+    ResourceNotFoundError,
+    ToolError,
+    UnexpectedToolError,
+)
 from mcp.shared.exceptions import MCPError
-from mcp.types import INTERNAL_ERROR, ListResourcesResult, Resource, ToolAnnotations
-from pydantic import BaseModel, Field
+from mcp.types import (
+    INTERNAL_ERROR,
+    CallToolResult,
+    InputRequiredResult,
+    ListResourcesResult,
+    Resource,
+    ToolAnnotations,
+)
+from pydantic import Field, ValidationError
 
-from hansei._model import Json
 from hansei.client import AsyncHansei
 from hansei.errors import HanseiError, NotFoundError
+from hansei.mcp_results import (
+    Advice,
+    AgentAnswer,
+    FoundBullet,
+    FoundBullets,
+    ListedPlaybook,
+    ListedPlaybooks,
+    RecordedEvent,
+    RecordedVerdict,
+    StoredTrace,
+    describe_arguments,
+)
 from hansei.models import AgentRun, Bullet
 
 Connect = Callable[[Mapping[str, str] | None], AbstractAsyncContextManager[AsyncHansei]]
@@ -63,21 +86,24 @@ Wait = Annotated[
 ]
 
 
-class RecordedEvent(BaseModel):
-    """One event of an agent run."""
-
-    event_type: Literal[
-        "tool_call",
-        "tool_response",
-        "llm_call",
-        "llm_response",
-        "user_message",
-        "system_event",
-        "error_event",
-    ]
-    content: str = Field(default="", description="Text, arguments or response.")
-    tool_name: str | None = None
-    error: str | None = Field(default=None, description="Message of an error.")
+class _Server(MCPServer):
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. Errors are the sentences of the HTTP API, without the SDK's prefix; invalid
+        arguments are named as it names fields.
+        """
+        try:
+            return await super().call_tool(name, arguments, context)
+        except UnexpectedToolError:
+            raise
+        except ToolError as error:
+            cause = error.__cause__
+            if isinstance(cause, ValidationError):
+                raise ToolError(describe_arguments(cause)) from error
+            if isinstance(cause, ToolError):
+                raise ToolError(str(cause)) from error
+            raise
 
 
 def create_mcp_server(connect: Connect) -> MCPServer:
@@ -107,7 +133,7 @@ def create_mcp_server(connect: Connect) -> MCPServer:
             ]
         )
 
-    server = MCPServer(
+    server = _Server(
         "hansei",
         title="Hansei",
         instructions=INSTRUCTIONS,
@@ -141,17 +167,17 @@ def _opener(connect: Connect) -> Opener:
 
 
 def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
-    @server.tool(annotations=READ_ONLY, structured_output=False)
-    async def list_playbooks(ctx: Context, project_id: Project = None) -> Json:
+    @server.tool(annotations=READ_ONLY)
+    async def list_playbooks(ctx: Context, project_id: Project = None) -> ListedPlaybooks:
         """List the playbooks."""
         async with open_client(ctx) as client:
-            return {
-                "items": [
-                    item.model_dump() async for item in client.playbooks.list(project_id=project_id)
-                ]
-            }
+            items = [
+                ListedPlaybook.model_validate(item)
+                async for item in client.playbooks.list(project_id=project_id)
+            ]
+        return ListedPlaybooks(items=items)
 
-    @server.tool(annotations=READ_ONLY, structured_output=False)
+    @server.tool(annotations=READ_ONLY)
     async def search_bullets(
         ctx: Context,
         playbook: Playbook,
@@ -159,31 +185,35 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
         top_k: Annotated[int, Field(ge=1, le=100)] = 10,
         min_match: MinMatch = None,
         project_id: Project = None,
-    ) -> Json:
+    ) -> FoundBullets:
         """Search the bullets of a playbook, best first. `match` says how well each fits."""
         async with open_client(ctx) as client:
             found = await client.playbooks.search(
                 playbook, query, top_k=top_k, min_match=min_match, project_id=project_id
             )
-        hits = [
-            _to_hit(hit.bullet, hit.combined_score) | {"match": hit.match} for hit in found.results
+        results = [
+            FoundBullet.model_validate(
+                hit.bullet.model_dump()
+                | {"score": round(hit.combined_score, 4), "match": hit.match}
+            )
+            for hit in found.results
         ]
-        return {"results": hits, "retrieval_id": found.retrieval_id}
+        return FoundBullets(results=results, retrieval_id=found.retrieval_id)
 
-    @server.tool(annotations=READ_ONLY, structured_output=False)
+    @server.tool(annotations=READ_ONLY)
     async def render_playbook(
         ctx: Context,
         playbook: Playbook,
         task: Annotated[str, Field(description="The task that is about to start.")] = "",
         token_budget: Annotated[int | None, Field(ge=0, le=100_000)] = None,
         project_id: Project = None,
-    ) -> Json:
+    ) -> Advice:
         """Call this before you act on a task: the key points to follow, with the request to cite
         them. Empty if nothing was learned yet."""
         async with open_client(ctx) as client:
             return await _render(client, playbook, task, token_budget, project_id)
 
-    @server.tool(annotations=WRITES, structured_output=False)
+    @server.tool(annotations=WRITES)
     async def record_verdict(
         ctx: Context,
         playbook: Playbook,
@@ -192,7 +222,7 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
         reason: str | None = None,
         trace_id: str | None = None,
         project_id: Project = None,
-    ) -> Json:
+    ) -> RecordedVerdict:
         """Judge a bullet: did it help in this run?"""
         async with open_client(ctx) as client:
             answer = await client.playbooks.bullets.verdicts.create(
@@ -203,11 +233,11 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
                 trace_id=trace_id,
                 project_id=project_id,
             )
-        return {
-            "bullet_key": answer.key,
-            "is_counted": answer.is_counted,
-            "quarantined": answer.quarantined,
-        }
+        return RecordedVerdict(
+            bullet_key=answer.key,
+            is_counted=answer.is_counted,
+            quarantined=answer.quarantined,
+        )
 
     @server.prompt(title="Apply a playbook")
     async def apply_playbook(ctx: Context, playbook: str, task: str) -> list[UserMessage]:
@@ -216,13 +246,13 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
             block = await _render(client, playbook, task, None, None)
         closing = (
             f"When the task has ended, call create_trace with playbook `{playbook}` and"
-            f" retrieval_id `{block['retrieval_id']}`."
+            f" retrieval_id `{block.retrieval_id}`."
         )
-        return [UserMessage("\n\n".join([str(block["text"]).strip(), f"Task: {task}", closing]))]
+        return [UserMessage("\n\n".join([block.text.strip(), f"Task: {task}", closing]))]
 
 
 def _add_trace_tools(server: MCPServer, open_client: Opener) -> None:
-    @server.tool(annotations=WRITES, structured_output=False)
+    @server.tool(annotations=WRITES)
     async def create_trace(
         ctx: Context,
         task: Annotated[str, Field(description="What the agent was asked to do.")],
@@ -236,7 +266,7 @@ def _add_trace_tools(server: MCPServer, open_client: Opener) -> None:
             str | None, Field(description="Your ID of the run. Makes sending it again safe.")
         ] = None,
         project_id: Project = None,
-    ) -> Json:
+    ) -> StoredTrace:
         """Record an agent run, so that Hansei learns from it."""
         async with open_client(ctx) as client:
             receipt = await client.traces.create(
@@ -251,23 +281,23 @@ def _add_trace_tools(server: MCPServer, open_client: Opener) -> None:
                 external_id=external_id,
                 project_id=project_id,
             )
-            return receipt.model_dump()
+            return StoredTrace.model_validate(receipt)
 
-    @server.tool(annotations=WRITES, structured_output=False)
+    @server.tool(annotations=WRITES)
     async def record_outcome(
         ctx: Context,
         trace_id: str,
         outcome: Outcome,
         error: Annotated[str | None, Field(description="Why it failed.")] = None,
-    ) -> Json:
+    ) -> StoredTrace:
         """Report the outcome of an agent run that was recorded earlier."""
         async with open_client(ctx) as client:
             receipt = await client.traces.record_outcome(trace_id, outcome, error=error)
-            return receipt.model_dump()
+            return StoredTrace.model_validate(receipt)
 
 
 def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
-    @server.tool(annotations=WRITES, structured_output=False)
+    @server.tool(annotations=WRITES)
     async def create_agent_run(
         ctx: Context,
         question: str,
@@ -277,7 +307,7 @@ def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
         ] = None,
         wait_seconds: Wait = 30.0,
         project_id: Project = None,
-    ) -> Json:
+    ) -> AgentAnswer:
         """Ask GRACE, the agent of Hansei, which plans, searches the documents and answers with
         sources. If `state` is `waiting`, show `intervention` to the user and call
         answer_intervention. If it is `queued` or `running`, call get_agent_run later.
@@ -288,14 +318,16 @@ def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
             )
             return _to_answer(await _wait(client, run, wait_seconds))
 
-    @server.tool(annotations=READ_ONLY, structured_output=False)
-    async def get_agent_run(ctx: Context, agent_run_id: str, wait_seconds: Wait = 0.0) -> Json:
+    @server.tool(annotations=READ_ONLY)
+    async def get_agent_run(
+        ctx: Context, agent_run_id: str, wait_seconds: Wait = 0.0
+    ) -> AgentAnswer:
         """Get the state, the answer or the open question of a run of GRACE."""
         async with open_client(ctx) as client:
             run = await client.agents.runs.get(agent_run_id)
             return _to_answer(await _wait(client, run, wait_seconds))
 
-    @server.tool(annotations=WRITES, structured_output=False)
+    @server.tool(annotations=WRITES)
     async def answer_intervention(
         ctx: Context,
         agent_run_id: str,
@@ -305,7 +337,7 @@ def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
         ],
         text: Annotated[str | None, Field(description="For `input` and `modify`.")] = None,
         wait_seconds: Wait = 30.0,
-    ) -> Json:
+    ) -> AgentAnswer:
         """Answer the open question of a run of GRACE. Ask your user first: the answer is theirs."""
         async with open_client(ctx) as client:
             run = await client.agents.runs.get(agent_run_id)
@@ -347,12 +379,11 @@ def format_playbook(name: str, bullets: list[Bullet]) -> str:
 
 async def _render(
     client: AsyncHansei, playbook: str, task: str, tokens: int | None, project_id: str | None
-) -> Json:
+) -> Advice:
     block = await client.playbooks.render(
         playbook, task, token_budget=tokens, project_id=project_id
     )
-    names = ("text", "bullet_keys", "retrieval_id", "version")
-    return {name: getattr(block, name) for name in names}
+    return Advice.model_validate(block)
 
 
 async def _wait(client: AsyncHansei, run: AgentRun, seconds: float) -> AgentRun:
@@ -364,16 +395,5 @@ async def _wait(client: AsyncHansei, run: AgentRun, seconds: float) -> AgentRun:
     return run
 
 
-def _to_answer(run: AgentRun) -> Json:
-    question = run.intervention
-    shown = {
-        name: getattr(run, name) for name in ("state", "answer", "confidence", "sources", "error")
-    }
-    asked = question and {name: getattr(question, name) for name in ("message", "options")}
-    return {"agent_run_id": run.id, **shown, "intervention": asked}
-
-
-def _to_hit(bullet: Bullet, score: float) -> Json:
-    names = ("id", "section", "content", "when_to_use", "helpful", "harmful")
-    fields = {name: getattr(bullet, name) for name in names}
-    return {**fields, "score": round(score, 4)}
+def _to_answer(run: AgentRun) -> AgentAnswer:
+    return AgentAnswer.model_validate(run.model_dump() | {"agent_run_id": run.id})

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+import jsonschema
 import pytest
 from fastapi import FastAPI
 from mcp import Client, MCPError, StdioServerParameters
@@ -183,9 +184,22 @@ async def test_key_scope_and_arguments_are_checked(app, tenant, support: str) ->
             mcp, "record_verdict", playbook="support", bullet_key=support, tag="helpful"
         )
         assert "scope `write`" in text
-        assert "wrong" in await refused(
-            mcp, "record_verdict", playbook="support", bullet_key=support, tag="wrong"
-        )
+        answer = await refused(mcp, "record_verdict", playbook="support", tag="wrong")
+        assert answer.splitlines() == [
+            "bullet_key: This argument is required.",
+            "tag: Must be 'helpful', 'harmful' or 'neutral'.",
+        ]
+
+
+async def test_every_tool_has_an_output_schema(app, tenant, support: str) -> None:
+    async with connect(app, tenant) as mcp:
+        schemas = {tool.name: tool.output_schema for tool in (await mcp.list_tools()).tools}
+        assert set(schemas) == TOOLS
+        for name, schema in schemas.items():
+            assert (schema or {})["properties"], name
+        found = await mcp.call_tool("search_bullets", {"playbook": "support", "query": "refund"})
+    jsonschema.validate(found.structured_content, schemas["search_bullets"] or {})
+    assert found.structured_content == json.loads(text_of(found.content[0]))
 
 
 async def test_agent_is_asked_and_its_question_answered(app, api, tenant, drain) -> None:

@@ -1,0 +1,106 @@
+"""What the tools of the MCP server take and answer. Each model is the output schema of its tool."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+MatchLevel = Literal["strong", "weak", "none"]
+
+
+class RecordedEvent(BaseModel):
+    """One event of an agent run."""
+
+    event_type: Literal[
+        "tool_call",
+        "tool_response",
+        "llm_call",
+        "llm_response",
+        "user_message",
+        "system_event",
+        "error_event",
+    ]
+    content: str = Field(default="", description="Text, arguments or response.")
+    tool_name: str | None = None
+    error: str | None = Field(default=None, description="Message of an error.")
+
+
+class ToolResult(BaseModel):
+    """Read from the attributes of the client's models."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class ListedPlaybook(ToolResult):
+    name: str
+    project_id: str
+    version: int
+    active_bullet_count: int
+
+
+class ListedPlaybooks(ToolResult):
+    items: list[ListedPlaybook]
+
+
+class FoundBullet(ToolResult):
+    id: str = Field(description="Key of the bullet. Cite it as `[mis-00001]`.")
+    section: str
+    content: str
+    when_to_use: str | None
+    helpful: int
+    harmful: int
+    score: float
+    match: MatchLevel = Field(description="How well the bullet fits the query.")
+
+
+class FoundBullets(ToolResult):
+    results: list[FoundBullet] = Field(description="Best first.")
+    retrieval_id: str | None = Field(description="Send it with the trace.")
+
+
+class Advice(ToolResult):
+    text: str = Field(description="The key points; empty if nothing was learned yet.")
+    bullet_keys: list[str]
+    retrieval_id: str | None = Field(description="Send it with the trace.")
+    version: int
+
+
+class RecordedVerdict(ToolResult):
+    bullet_key: str
+    is_counted: bool
+    quarantined: bool = Field(description="Whether this verdict put the bullet into quarantine.")
+
+
+class StoredTrace(ToolResult):
+    trace_id: str
+    run_id: str | None = Field(description="The first learning run; null if there is none.")
+    duplicate: bool = Field(description="Whether the trace was stored before.")
+
+
+class OpenQuestion(ToolResult):
+    message: str
+    options: list[str] = Field(description="What answer_intervention accepts as `action`.")
+
+
+class AgentAnswer(ToolResult):
+    agent_run_id: str
+    state: str = Field(description="`queued`, `running`, `waiting`, `done`, `failed`, `cancelled`.")
+    answer: str | None
+    confidence: float | None = Field(description="0 to 1.")
+    sources: list[dict[str, Any]] = Field(description="The passages that the answer cites.")
+    error: Any
+    intervention: OpenQuestion | None = Field(description="In state `waiting`: ask your user.")
+
+
+def describe_arguments(error: ValidationError) -> str:
+    """One line for each argument that is missing or invalid."""
+    lines: list[str] = []
+    for each in error.errors(include_url=False, include_context=True, include_input=False):
+        message = each["msg"].removeprefix("Input should be ")
+        if each["type"] == "missing":
+            message = "This argument is required."
+        elif message != each["msg"]:
+            message = f"Must be {message}."
+        lines.append(f"{'.'.join(map(str, each['loc']))}: {message}")
+    return "\n".join(lines)
