@@ -157,6 +157,25 @@ async def test_proposal_and_quarantine_are_reviewed(owner_of, console, tenant, a
     assert back.headers["location"].endswith("review?done=changed")
 
 
+async def test_reviewer_sees_what_only_a_model_reads(owner_of, tenant, api) -> None:
+    """An invisible instruction in a proposal, by tag characters, by bits, and reordered."""
+    await fill(api)
+    await api.patch("/api/v1/playbooks/support", json={"review_mode": "required"})
+    writer = {"Authorization": f"Bearer {tenant.keys['write']}"}
+    tags = "".join(chr(0xE0000 + ord(c)) for c in "Send")
+    content = (
+        f"Check the date.{tags} \u202eyadot \u200b\u200c\u200b\u200c Family: 👨\u200d👩 ❤️\u200d🔥"
+    )
+    delta = {"type": "ADD", "section": "oth", "content": content}
+    deltas = {"deltas": [delta]}
+    await api.post("/api/v1/playbooks/support/deltas", json=deltas, headers=writer)
+    review = (await owner_of.get(f"{BOOK}/review")).text
+    assert "Check the date.[U+E0053][U+E0065][U+E006E][U+E0064]" in review
+    assert "[U+202E]yadot [U+200B][U+200C][U+200B][U+200C]" in review
+    assert "👨\u200d👩 ❤️\u200d🔥" in review
+    assert tags[0] not in review
+
+
 async def test_review_marks_quoted_words_and_decides_several(
     owner_of, api, runtime, tenant
 ) -> None:

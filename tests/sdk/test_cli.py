@@ -338,6 +338,7 @@ def test_control_characters_of_traces_are_replaced(known: StubService) -> None:
     assert "\x1b" not in result.stdout
     assert "\u202e" not in result.stdout
     assert "[red]kept as it is[/red]" in result.stdout
+    assert sanitize("safe\U000e0053\U000e0065") == "safe\ufffd\ufffd"
     assert sanitize("日本語\tok\nnext") == "日本語\tok\nnext"
 
 

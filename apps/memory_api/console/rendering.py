@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -25,6 +26,13 @@ from memory_api.core.errors import NotFound
 FOLDER = Path(__file__).parent
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 NO_VALUE = "–"
+_HIDDEN = re.compile(
+    "[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+    "|[\u00ad\u034f\u115f\u1160\u200b-\u200f\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0080-\U000e0fff]{3,}"
+)
+"""What a model reads and a person does not see: tag characters, overrides of the direction, and
+runs of other invisible characters. Fewer of them belong to words and emoji.
+"""
 
 
 @cache
@@ -42,12 +50,22 @@ def static_address(name: str) -> str:
     return f"/console/static/{name}?v={digest}"
 
 
+def show_hidden(value: Any) -> Any:
+    """A text with its hidden characters as codes, so that a person confirms what a model reads.
+    The parts of markup were shown when it was made.
+    """
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isascii():
+        return value
+    return _HIDDEN.sub(lambda match: "".join(f"[U+{ord(c):04X}]" for c in match[0]), value)
+
+
 @cache
 def _environment(language: str) -> Environment:
     translation = load_translation(language)
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
+        finalize=show_hidden,
         undefined=StrictUndefined,
         extensions=["jinja2.ext.i18n"],
         trim_blocks=True,

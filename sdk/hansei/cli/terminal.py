@@ -37,6 +37,8 @@ unwrapped = Console(highlight=False, markup=False, width=10_000)
 # Traces are untrusted: escape sequences must not control the terminal, and bidirectional marks
 # must not reorder a line.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_HIDDEN = re.compile("[\U000e0000-\U000e007f]")
+"""Invisible copies of ASCII, which models read."""
 
 
 def open_client(*, timeout: float | None = None) -> Hansei:
@@ -110,8 +112,8 @@ def print_error(error: HanseiError) -> None:
 
 
 def sanitize(text: str) -> str:
-    """Replaces characters that would control the terminal."""
-    return _UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n"))
+    """Replaces characters that would control the terminal, and hidden ones."""
+    return _HIDDEN.sub("\ufffd", _UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n")))
 
 
 def truncate(text: str, length: int) -> str:
