@@ -6,7 +6,7 @@ import re
 
 from tests.support.paths import ROOT
 
-ACTORS = 9
+ACTORS = 10
 
 
 def cells() -> list[tuple[str, str]]:
