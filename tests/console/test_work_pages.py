@@ -157,6 +157,22 @@ async def test_trace_shows_time_tokens_and_what_only_this_attempt_did(owner_of, 
     assert "sell(V1, 12)" in events_of_this.split("only in this attempt", 1)[1]
 
 
+async def test_trace_says_why_nothing_was_learned(
+    owner_of, api, drain, runtime, tenant, monkeypatch
+) -> None:
+    monkeypatch.setattr(runtime.settings, "reflective_memory_mode", "lite")
+
+    async def show(**fields: str) -> str:
+        body = {"events": [{"event_type": "user_message", "content": "Hello"}], **fields}
+        trace = (await api.post("/api/v1/traces", json=body)).json()["trace_id"]
+        await drain(tenant.id)
+        page = (await owner_of.get(f"/console/traces/{trace}")).text
+        return page.split("What was learned", 1)[1].split("</section>")[0]
+
+    assert "No learning run was started." in await show()
+    assert "Not reflected on: Success without a failed attempt" in await show(outcome="success")
+
+
 async def test_traces_are_searched_by_words_of_their_task(owner_of, api) -> None:
     for task in ("Refund the 100 % offer", "Refund the 100 offers", "Cancel it"):
         body = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
@@ -14,7 +15,9 @@ from memory_api.console.traces.event_lines import count_tokens, event_lines
 from memory_api.core.pagination import to_page
 from memory_api.memories.router import list_memories
 from memory_api.memories.schemas import MemoryKind
+from memory_api.runs.chain import EVALUATE
 from memory_api.runs.router import list_runs
+from memory_api.runs.schemas import Run
 from memory_api.traces import queries
 from memory_api.traces.router import get_trace, list_trace_events, list_traces, trace_response
 from memory_api.traces.schemas import OutcomeType, TracePage, TraceWithEvents
@@ -91,8 +94,19 @@ async def show_trace(
         is_first=cursor is None,
         lessons=lessons.items,
         runs=runs.items[::-1],
+        is_learning=any(run.finished_at is None for run in runs.items),
+        not_reflected=_why_not_reflected(runs.items),
         attempts=[(each, event_lines(each.events, each.id, attempts)) for each in attempts],
     )
+
+
+def _why_not_reflected(runs: Sequence[Run]) -> str:
+    """The reason of the evaluation that ended the learning; '' without one."""
+    for run in runs:
+        result = cast("dict[str, Any]", run.result or {}) if run.kind == EVALUATE else {}
+        if result.get("reflect") is False:
+            return str(result.get("reason") or "")
+    return ""
 
 
 async def _load_attempts(
