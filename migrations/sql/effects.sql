@@ -26,7 +26,7 @@ language sql stable begin atomic
             from retrievals r
             cross join lateral (
                 select t.effective_outcome from traces t
-                where t.tenant_id = r.tenant_id and t.retrieval_id = r.id and t.outcome in ('success', 'failure', 'error', 'timeout')
+                where t.tenant_id = r.tenant_id and t.project_id = p.project_id and t.retrieval_id = r.id and t.outcome in ('success', 'failure', 'error', 'timeout')
                 order by t.created_at, t.id
                 limit 1
             ) ended

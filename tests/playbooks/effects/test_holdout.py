@@ -263,3 +263,16 @@ async def test_other_tenant_sees_nothing(
     other = await make_tenant()
     answer = await book.api.get(f"{book.url}/effects", headers=other.auth())
     assert_problem(answer, 404, "not_found")
+
+
+async def test_run_of_another_project_does_not_count(book: Book) -> None:
+    """It may know the ID of a retrieval, and is no run of this playbook."""
+    block = (await book.post("render")).json()
+    foreign = {
+        "project_id": "other",
+        "retrieval_id": block["retrieval_id"],
+        "outcome": "failure",
+        "events": [{"event_type": "user_message", "content": "Do it"}],
+    }
+    (await book.api.post("/api/v1/traces?reflect=never", json=foreign)).raise_for_status()
+    assert await effect(book, KEYS[0]) == {}
