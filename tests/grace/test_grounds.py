@@ -71,10 +71,16 @@ async def test_confidence_is_that_of_the_answer(agent: Agent) -> None:
 
 
 async def test_a_cancelled_run_shows_no_answer(agent: Agent) -> None:
-    run = await agent.ask("How are batteries recycled in winter?")
-    assert run["state"] == "waiting"
+    step = {"step_id": 1, "action": "rag_search", "description": "Search."}
+    answer = {"step_id": 2, "action": "reasoning", "description": "Answer.", "depends_on": [1]}
+    ask = {"step_id": 3, "action": "ask_user", "description": "Ask.", "depends_on": [2]}
+    run = await agent.ask(
+        "Can a pending order be refunded?", plan={"steps": [step, answer, ask]}, interactive=False
+    )
+    assert (run["state"], run["steps"][1]["state"]) == ("waiting", "success")
     run = await agent.go_on(run, "cancel")
     assert (run["state"], run["answer"], run["sources"]) == ("cancelled", None, [])
+    assert (run["found"], run["confidence"]) == (False, 0)
     assert "pending" not in {step["state"] for step in run["steps"]}
 
 
@@ -122,13 +128,16 @@ async def test_a_plan_is_confirmed_if_the_caller_wants_so(agent: Agent) -> None:
     plan = {"steps": [{"step_id": 1, "action": "rag_search", "description": "d"}]}
     run = await agent.ask("Can a pending order be refunded?", plan=plan, confirm_plan=True)
     assert run["intervention"]["kind"] == "plan"
+    step = {"step_id": 1, "action": "rag_search", "description": "refunds", "query": "refunds"}
+    run = await agent.ask("Refunds?", plan={"steps": [step]}, confirm_plan=True)
+    assert run["intervention"]["message"] == "Carry out this plan? 1. rag_search: refunds"
 
 
 async def test_a_question_of_spaces_is_refused(agent: Agent) -> None:
     assert_problem(await agent.api.post(URL, json={"query": " \n "}), 422)
 
 
-@pytest.mark.parametrize("value", ["inf", "nan", "-1"])
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "1e300"])
 def test_a_timeout_must_be_finite(value: str) -> None:
     path = packaged_path("config") / FILE_NAME
     with pytest.raises(ConfigurationError, match=r"intervention\.timeout_seconds"):

@@ -128,6 +128,8 @@ def test_problems_of_a_plan() -> None:
     ("trigger", "step_id", "feedback", "count", "strategy"),
     [
         ("step_failed", 2, "", 3, "abort"),
+        ("user_feedback", 1, "Use other words", 3, "partial"),
+        ("new_information", 2, "Start over", 3, "full"),
         ("step_failed", 1, "", 0, "fallback"),
         ("timeout", 2, "", 0, "full"),
         ("user_feedback", 2, "Start over", 0, "full"),

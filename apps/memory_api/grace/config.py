@@ -20,6 +20,8 @@ from memory_api.core.resources import packaged_path
 FILE_NAME = "grace_config.yml"
 PREFIX = "GRACE_"
 MAX_WEIGHT_ERROR = 0.01
+MAX_WAIT_SECONDS = 31_536_000
+"""A year. Without a limit, a time in the future may be later than a database can store."""
 SET_ELSEWHERE = {
     "llm.model": "The model is that of the service: HANSEI_LLM_MODEL.",
     "document_store": "Documents are in the database of the service: DATABASE_URL. The default"
@@ -50,7 +52,7 @@ class ExecutorSection(_Section):
     max_parallel: Annotated[int, Field(ge=1, le=16)] = 4
     step_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30
     max_replans: Annotated[int, Field(ge=0, le=20)] = 3
-    cooldown_seconds: Annotated[float, Field(ge=0)] = 5
+    cooldown_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 5
     max_tokens_per_run: Annotated[int, Field(ge=0)] = 200_000
     max_cost_usd_per_run: Annotated[float, Field(ge=0)] = 0.5
     warn_cost_share: Unit = 0.8
@@ -118,7 +120,7 @@ class AdjustmentSection(_Section):
 
 class InterventionSection(_Section):
     interactive: bool = True
-    timeout_seconds: Annotated[float, Field(ge=0)] = 300
+    timeout_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 300
     auto_proceed_on_timeout: bool = False
     max_rounds: Annotated[int, Field(ge=0)] = 3
 

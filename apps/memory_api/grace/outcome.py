@@ -36,6 +36,14 @@ OUTCOMES = {"failed": "failure", "partial": "partial"}
 silently; otherwise it has no outcome until a person gives feedback.
 """
 MAX_EVENT_LENGTH = 20_000
+NO_ANSWER: dict[str, Any] = {
+    "final_answer": None,
+    "sources": [],
+    "found": False,
+    "overall_confidence": 0.0,
+    "calibrated_confidence": 0.0,
+}
+"""The part of a cancelled run's result that is about its answer, whatever steps have answered."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +79,7 @@ async def finish_agent_run(
     if agent_run.plan is not None:
         result = combine_results(agent_run, steps, temperature)
         if status == "cancelled":
-            result = result.model_copy(
-                update={"overall_status": "cancelled", "final_answer": None, "sources": []}
-            )
+            result = result.model_copy(update={"overall_status": "cancelled", **NO_ANSWER})
         elif error is not None and result.final_answer is None:
             result = result.model_copy(update={"overall_status": "failed"})
         agent_run.result = result.model_dump(mode="json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory_api.grace.execution_plan import SEARCH_ACTIONS, ExecutionPlan
+from memory_api.grace.execution_plan import SEARCH_ACTIONS, ExecutionPlan, PlanStep
 from memory_api.grace.interventions import (
     CONFIRM_PLAN,
     PENDING_QUESTION,
@@ -41,9 +41,14 @@ async def ask_pending(leg: Leg) -> bool:
                 return True
             steps = "; ".join(
                 f"{s.step_id}. {s.action}: {s.description}"
-                + (f" (search: {s.query})" if s.action in SEARCH_ACTIONS and s.query else "")
+                + (f" (search: {s.query})" if _hides_words(s) else "")
                 for s in plan.steps
             )
             question = PersonQuestion("plan", "confirm", f"Carry out this plan? {steps}")
         await ask_person(leg.runtime, session, current, question, leg.config)
     return False
+
+
+def _hides_words(step: PlanStep) -> bool:
+    """Whether the description of a search does not have its words; a model's description does."""
+    return step.action in SEARCH_ACTIONS and bool(step.query) and step.query != step.description

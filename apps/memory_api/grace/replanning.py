@@ -24,6 +24,8 @@ from memory_api.llm.untrusted_text import fence_text
 
 Trigger = Literal["step_failed", "low_confidence", "user_feedback", "new_information", "timeout"]
 Strategy = Literal["partial", "full", "fallback", "skip", "abort"]
+BY_PERSON: frozenset[Trigger] = frozenset({"user_feedback", "new_information"})
+"""Triggers that a person causes."""
 
 FROM_THE_START = re.compile(
     r"最初から|やり直し|はじめから|from the (?:beginning|start)|start over", re.IGNORECASE
@@ -62,12 +64,13 @@ def choose_strategy(
     replan_count: int,
     config: GraceConfig,
 ) -> Strategy:
-    """In this order: limit reached → abort; step with a fallback → fallback; a failed search of
-    which the plan has another with results → skip; timeout → full; user feedback → full if it says
-    so, else partial; low confidence → full if few steps are finished; failure in the first third →
-    full; else partial.
+    """In this order: limit reached → abort, except for the words of a person, whom the run asks a
+    limited number of times; step with a fallback → fallback; a failed search of which the plan has
+    another with results → skip; timeout → full; user feedback → full if it says so, else partial;
+    low confidence → full if few steps are finished; failure in the first third → full; else
+    partial.
     """
-    if replan_count >= config.executor.max_replans:
+    if replan_count >= config.executor.max_replans and why.trigger not in BY_PERSON:
         return "abort"
     step = state.step(why.step_id) if why.step_id is not None else None
     if step is not None and step.fallback and why.trigger not in ("user_feedback",):
@@ -80,7 +83,7 @@ def choose_strategy(
         return "skip"
     if why.trigger == "timeout":
         return "full"
-    if why.trigger in ("user_feedback", "new_information"):
+    if why.trigger in BY_PERSON:
         return "full" if step is None or FROM_THE_START.search(why.feedback) else "partial"
     if why.trigger == "low_confidence":
         return "full" if state.finished_share < config.replan.partial_threshold else "partial"
@@ -154,7 +157,7 @@ def _needs_confirmation(why: ReplanContext, made: ExecutionPlan, context: Planni
     """Whether a person confirms the new plan: after their own words, or if a tool of the plan may
     change something. A plan that only searches and answers goes on; its answer has a confidence.
     """
-    if context.config.replan.confirm_all or why.trigger in ("user_feedback", "new_information"):
+    if context.config.replan.confirm_all or why.trigger in BY_PERSON:
         return True
     tools = [context.tools[step.action] for step in made.steps if step.action in context.tools]
     return any(not tool.idempotent for tool in tools)
