@@ -17,7 +17,11 @@ from memory_api.core.resources import read_sql
 from memory_api.maintenance import upkeep
 from memory_api.maintenance.tasks import TASKS, scheduled_tasks
 from memory_api.run_queue.tables import UpkeepScheduleRow
-from memory_api.run_queue.upkeep_schedule import UpkeepSchedule, finish_upkeep
+from memory_api.run_queue.upkeep_schedule import (
+    CLAIM_DUE_UPKEEP,
+    UpkeepSchedule,
+    finish_upkeep,
+)
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from tests.conftest import Database
@@ -56,11 +60,10 @@ async def test_idle_tenants_cost_one_index_lookup(worker: Any) -> None:
         " select gen_random_uuid(), now() + interval '3 days' from generate_series(1, 10000)"
     )
     await worker.execute("set local enable_seqscan = off")  # statistics are of an empty table
-    statement = read_sql("run_queue/queue.sql", "claim_due_upkeep")
+    values = {"limit": 500, "duration": timedelta(minutes=15)}
     lines = await worker.fetch(
-        f"explain (analyze, buffers, costs off, timing off, summary off) {statement}",
-        500,
-        timedelta(minutes=15),
+        f"explain (analyze, buffers, costs off, timing off, summary off) {CLAIM_DUE_UPKEEP.text}",
+        *(values[name] for name in CLAIM_DUE_UPKEEP.parameters),
     )
     plan = "\n".join(line[0] for line in lines)
     assert "upkeep_schedule_due_at_idx" in plan

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from httpx2 import AsyncClient
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.run_queue import admission
 from memory_api.run_queue.admission import (
@@ -25,49 +26,50 @@ RESPOND_ASYNC = {"Prefer": "respond-async"}
 
 
 class Counted:
-    """Stands for a connection: `waiting` tickets wait, and how often that was asked is counted."""
+    """Stands for the count of the database: `waiting` tickets wait."""
 
     def __init__(self, waiting: int) -> None:
         self.waiting, self.asked = waiting, 0
 
-    async def fetchval(self, _query: str, _first: object, _last: object, bound: int) -> int:
+    async def fetch_value(self, _session: object, _statement: object, parameters) -> int:
         self.asked += 1
-        return min(self.waiting, bound)
+        return min(self.waiting, parameters["limit"])
 
 
-async def test_runs_admitted_since_last_count_are_added() -> None:
+async def test_runs_admitted_since_last_count_are_added(monkeypatch) -> None:
     now = 0.0
     bounds = AdmissionControl(10, 100, clock=lambda: now)
     queue, tenant = Counted(7), uuid4()
-    await bounds.admit(queue, tenant, 2)  # type: ignore[arg-type]
-    assert await bounds.get_remaining_capacity(queue, tenant) == 1  # type: ignore[arg-type]
+    monkeypatch.setattr(admission, "fetch_value", queue.fetch_value)
+    session = AsyncSession()
+    await bounds.admit(session, tenant, 2)
+    assert await bounds.get_remaining_capacity(session, tenant) == 1
     with pytest.raises(QueueFull, match="at most 10 queued runs"):
-        await bounds.admit(queue, tenant, 2)  # type: ignore[arg-type]
-    await bounds.admit(queue, tenant, 1)  # type: ignore[arg-type]
+        await bounds.admit(session, tenant, 2)
+    await bounds.admit(session, tenant, 1)
     assert queue.asked == 2  # once for the tenant, once for all
     now = COUNT_CACHE_SECONDS
     queue.waiting = 0
-    assert await bounds.get_remaining_capacity(queue, tenant) == 10  # type: ignore[arg-type]
+    assert await bounds.get_remaining_capacity(session, tenant) == 10
 
 
-async def test_total_queue_has_limit() -> None:
+async def test_total_queue_has_limit(monkeypatch) -> None:
+    monkeypatch.setattr(admission, "fetch_value", Counted(3 * RESERVED_RUNS).fetch_value)
     bounds = AdmissionControl(50_000, 3 * RESERVED_RUNS)
     with pytest.raises(QueueFull, match="too many runs are queued"):
-        await bounds.admit(Counted(3 * RESERVED_RUNS), uuid4(), 1)  # type: ignore[arg-type]
+        await bounds.admit(AsyncSession(), uuid4(), 1)
 
 
 async def test_full_queue_admits_tenants_with_few_runs(api, runtime, monkeypatch) -> None:
     """Five tenants with 50,000 runs each fill it. Others can still send."""
     monkeypatch.setattr(admission, "RESERVED_RUNS", 2)
     async with runtime.sessions.without_tenant() as session:
-        driver = await (await session.connection()).get_raw_connection()
-        connection = driver.driver_connection
         await send_lines(api, ndjson([trace()] * 5), "")
         bounds, other = AdmissionControl(50, 5), uuid4()
-        assert await bounds.get_remaining_capacity(connection, other) == 2
-        await bounds.admit(connection, other, 2)
+        assert await bounds.get_remaining_capacity(session, other) == 2
+        await bounds.admit(session, other, 2)
         with pytest.raises(QueueFull, match="more than 2 of this tenant"):
-            await bounds.admit(connection, other, 1)
+            await bounds.admit(session, other, 1)
 
 
 @pytest.fixture
@@ -119,13 +121,11 @@ async def test_lines_over_limit_are_refused_one_by_one(api, tenant, runtime) -> 
 async def test_queue_is_counted_up_to_limit_only(api, runtime, monkeypatch) -> None:
     """The statement stops at the bound, and reads an index alone."""
     async with runtime.sessions.without_tenant() as session:
-        driver = await (await session.connection()).get_raw_connection()
-        connection = driver.driver_connection
         monkeypatch.setattr(admission, "RESERVED_RUNS", 0)
         bounds = AdmissionControl(2, 2)
         await send_lines(api, ndjson([trace()] * 5), "")
         who = (await api.get("/api/v1/runs")).json()["items"]
         assert len(who) == 5
         assert (
-            await bounds.get_remaining_capacity(connection, uuid4()) == 0
+            await bounds.get_remaining_capacity(session, uuid4()) == 0
         )  # all tenants: two or more wait

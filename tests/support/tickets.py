@@ -9,7 +9,7 @@ import asyncpg
 from sqlalchemy import text
 
 from memory_api.run_queue.port import Ticket
-from memory_api.run_queue.postgres import ENQUEUE
+from memory_api.run_queue.postgres import ENQUEUE, enqueue_parameters
 from memory_api.runtime import Runtime
 
 TAKE = text(
@@ -37,11 +37,5 @@ async def waiting_tickets(runtime: Runtime, tenant_id: UUID) -> list[Ticket]:
 
 async def enqueue_tickets(connection: asyncpg.Connection[Any], *tickets: Ticket) -> None:
     """Add tickets without a notification."""
-    await connection.execute(
-        ENQUEUE,
-        [ticket.tenant_id for ticket in tickets],
-        [ticket.run_id for ticket in tickets],
-        [ticket.slots for ticket in tickets],
-        [ticket.enqueued_at for ticket in tickets],
-        *(None, None),
-    )
+    values = enqueue_parameters(tickets)
+    await connection.execute(ENQUEUE.text, *(values[name] for name in ENQUEUE.parameters))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import asyncpg
 from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
@@ -44,6 +44,9 @@ class StatementRow(asyncpg.Record):
             raise AttributeError(name) from error
 
 
+Row = TypeVar("Row", bound=StatementRow)
+
+
 def load_statement(path: str, name: str) -> Statement:
     """The statement after `-- name: <name>` in a `.sql` file, with `:name` parameters."""
     return parse_statement(read_sql(path, name))
@@ -68,9 +71,20 @@ def compile_statement(statement: ClauseElement, *columns: str) -> Statement:
     return Statement(str(compiled), tuple(compiled.positiontup))
 
 
+@overload
 async def fetch_rows(
     session: AsyncSession, statement: Statement, parameters: Mapping[str, Any]
-) -> list[StatementRow]:
+) -> list[StatementRow]: ...
+@overload
+async def fetch_rows(
+    session: AsyncSession, statement: Statement, parameters: Mapping[str, Any], row_class: type[Row]
+) -> list[Row]: ...
+async def fetch_rows(
+    session: AsyncSession,
+    statement: Statement,
+    parameters: Mapping[str, Any],
+    row_class: type[StatementRow] = StatementRow,
+) -> list[Any]:
     """Execute a statement after the pending changes of the session. The columns that it returns
     are those of the driver: JSON is decoded. Raises `DatabaseUnavailable` and `PostgresError`.
     """
@@ -81,7 +95,7 @@ async def fetch_rows(
     values = [parameters[name] for name in statement.parameters]
     try:
         with translate_connection_errors():
-            return await driver.fetch(statement.text, *values, record_class=StatementRow)
+            return await driver.fetch(statement.text, *values, record_class=row_class)
     except DatabaseUnavailable:
         await (await session.connection()).invalidate()
         raise

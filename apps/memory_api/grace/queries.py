@@ -16,9 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import make_transient, make_transient_to_detached
 
 from memory_api.core.after_commit import notify_after_commit
-from memory_api.core.db import asyncpg_connection, current_tenant_id
+from memory_api.core.db import current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
 from memory_api.core.resources import read_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.grace.config import ThresholdSection
 from memory_api.grace.execution_plan import SEARCH_ACTIONS
 from memory_api.grace.tables import (
@@ -32,9 +33,9 @@ from memory_api.runs.tables import RunRow
 
 AgentEventData = tuple[str, Mapping[str, Any]]
 """Type and data of an event that is not stored yet."""
-INSERT_EVENTS = read_sql("grace/queries.sql", "insert_events")
-START_AGENT_RUN = read_sql("grace/queries.sql", "start_agent_run")
-LOCK_AGENT_RUN = read_sql("grace/queries.sql", "lock_agent_run")
+INSERT_EVENTS = load_statement("grace/queries.sql", "insert_events")
+START_AGENT_RUN = load_statement("grace/queries.sql", "start_agent_run")
+LOCK_AGENT_RUN = load_statement("grace/queries.sql", "lock_agent_run")
 SAVE_PROGRESS = read_sql("grace/queries.sql", "save_progress")
 SAVED_OF_RUN = (
     *("options", "plan_number", "token_count", "cost_usd", "state", "result", "error"),
@@ -44,7 +45,7 @@ SAVED_OF_STEP = (
     *("plan_number", "step_id", "spec", "state", "attempt_count", "result", "confidence"),
     *("started_at", "finished_at"),
 )
-LOAD_EXPERIENCE = read_sql("grace/queries.sql", "load_experience")
+LOAD_EXPERIENCE = load_statement("grace/queries.sql", "load_experience")
 LOAD_PROGRESS = read_sql("grace/queries.sql", "load_progress")
 FIND_VALID_KEYS = read_sql("grace/queries.sql", "find_valid_keys")
 EVENT_CHANNEL = "agent_events"
@@ -116,17 +117,22 @@ async def get_locked_agent_run(
 
 
 async def start_agent_run(
-    driver: asyncpg.Connection[Any], tenant_id: UUID, agent_run_id: UUID, run: RunRow
+    session: AsyncSession, agent_run_id: UUID, run: RunRow
 ) -> StartedAgentRun | None:
     """Mark an agent run without a plan as running. None if it has a plan, has ended or waits, or if
     `run` does not work on it.
     """
-    found = await driver.fetchrow(
-        START_AGENT_RUN, tenant_id, agent_run_id, run.id, datetime.now(UTC), MAX_COLLECTIONS
-    )
-    if found is None:
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "agent_run": agent_run_id,
+        "run": run.id,
+        "now": datetime.now(UTC),
+        "max_collections": MAX_COLLECTIONS,
+    }
+    rows = await fetch_rows(session, START_AGENT_RUN, parameters)
+    if not rows:
         return None
-    values = dict(found)
+    values = dict(rows[0])
     collections = [(name, description) for name, description in values.pop("known_collections")]
     learned = {name: values.pop(name) for name in ThresholdSection.model_fields}
     temperature = values.pop("temperature")
@@ -210,22 +216,30 @@ async def add_events(
     """
     if not events:
         return
-    types = [kind for kind, _ in events]
-    data = [json.dumps(dict(each), ensure_ascii=False) for _, each in events]
-    driver = await asyncpg_connection(session)
-    run_id, before = agent_run.id, agent_run.event_count
-    await driver.fetch(INSERT_EVENTS, agent_run.tenant_id, run_id, before, types, data)
-    notify_after_commit(session, EVENT_CHANNEL, str(run_id))
-    agent_run.event_count = before + len(events)
+    parameters = {
+        "tenant": agent_run.tenant_id,
+        "agent_run": agent_run.id,
+        "before": agent_run.event_count,
+        "types": [kind for kind, _ in events],
+        "data": [json.dumps(dict(each), ensure_ascii=False) for _, each in events],
+    }
+    await fetch_rows(session, INSERT_EVENTS, parameters)
+    notify_after_commit(session, EVENT_CHANNEL, str(agent_run.id))
+    agent_run.event_count += len(events)
 
 
 async def lock_agent_run(session: AsyncSession, agent_run: AgentRunRow, run: RunRow) -> bool:
     """Lock an agent run whose rows are known. False if `run` has lost it or its lease, if it has
     other events than the known row, or if a person wants to cancel it.
     """
-    driver = await asyncpg_connection(session)
-    place = (agent_run.tenant_id, agent_run.id, run.id, run.lease_owner, agent_run.event_count)
-    return bool(await driver.fetch(LOCK_AGENT_RUN, *place))
+    parameters = {
+        "tenant": agent_run.tenant_id,
+        "agent_run": agent_run.id,
+        "run": run.id,
+        "lease_owner": run.lease_owner,
+        "event_count": agent_run.event_count,
+    }
+    return bool(await fetch_rows(session, LOCK_AGENT_RUN, parameters))
 
 
 async def save_progress(
@@ -375,6 +389,6 @@ async def load_experience(
     session: AsyncSession, project_id: str, limit: int
 ) -> Sequence[FinishedAgentRun]:
     """The last finished runs of a project, newest first."""
-    driver = await asyncpg_connection(session)
-    rows = await driver.fetch(LOAD_EXPERIENCE, current_tenant_id(session), project_id, limit)
+    parameters = {"tenant": current_tenant_id(session), "project": project_id, "limit": limit}
+    rows = await fetch_rows(session, LOAD_EXPERIENCE, parameters)
     return [FinishedAgentRun(*row) for row in rows]

@@ -1,8 +1,8 @@
 -- name: insert_events
 -- Store events of an agent run.
 insert into agent_events (tenant_id, agent_run_id, number, type, data)
-select $1, $2, $3 + event.position, event.type, event.data::jsonb
-from unnest($4::text[], $5::text[]) with ordinality as event (type, data, position)
+select :tenant, :agent_run, :before + event.position, event.type, event.data::jsonb
+from unnest(cast(:types as text[]), cast(:data as text[])) with ordinality as event (type, data, position)
 returning number
 
 -- name: load_progress
@@ -31,36 +31,37 @@ select run.query, run.feedback, run.result ->> 'overall_status', run.confidence,
         where source ->> 'collection' is not null
     )
 from agent_runs run
-where run.tenant_id = $1 and run.project_id = $2 and run.state = 'done'
+where run.tenant_id = :tenant and run.project_id = :project and run.state = 'done'
 order by run.created_at desc, run.id desc
-limit $3
+limit :limit
 
 -- name: start_agent_run
--- Start agent run $2 by run $3 at $4. Its row, what its project has learned from feedback, and the names and descriptions of the collections
--- of the project, newest first. No row if it has a plan, has ended or waits, or if another run works on it.
+-- Start an agent run by :run. Its row, what its project has learned from feedback, and the names and descriptions of the collections of
+-- the project, newest first. No row if it has a plan, has ended or waits, or if another run works on it.
 with started as (
-    update agent_runs set state = 'running', started_at = coalesce(started_at, $4)
-    where tenant_id = $1 and id = $2 and active_run_id = $3 and state in ('queued', 'running') and plan is null
+    update agent_runs set state = 'running', started_at = coalesce(started_at, :now)
+    where tenant_id = :tenant and id = :agent_run and active_run_id = :run and state in ('queued', 'running')
+      and plan is null
     returning *
 )
 select started.*, calibration.silent, calibration.notify, calibration.confirm, calibration.temperature,
     array(
         select array[collection.name, collection.description] from collections collection
-        where collection.tenant_id = $1 and collection.project_id = started.project_id
+        where collection.tenant_id = :tenant and collection.project_id = started.project_id
         order by collection.created_at desc, collection.id desc
-        limit $5
+        limit :max_collections
     ) as known_collections
 from started
-left join agent_calibrations calibration on calibration.tenant_id = $1 and calibration.project_id = started.project_id
+left join agent_calibrations calibration on calibration.tenant_id = :tenant and calibration.project_id = started.project_id
 
 -- name: lock_agent_run
--- Lock an agent run that run $3 works on under the lease of $4, and that is as it was stored last, with $5 events. No row if it is not, or if a
--- person wants to cancel it.
+-- Lock an agent run that :run works on under the lease of :lease_owner, and that is as it was stored last, with :event_count events. No row
+-- if it is not, or if a person wants to cancel it.
 select agent_run.id
 from agent_runs agent_run
-join runs run on run.tenant_id = $1 and run.id = agent_run.active_run_id
-where agent_run.tenant_id = $1 and agent_run.id = $2 and run.id = $3 and run.lease_owner = $4 and run.state = 'running'
-    and agent_run.event_count = $5 and not agent_run.cancel_requested
+join runs run on run.tenant_id = :tenant and run.id = agent_run.active_run_id
+where agent_run.tenant_id = :tenant and agent_run.id = :agent_run and run.id = :run
+    and run.lease_owner = :lease_owner and run.state = 'running' and agent_run.event_count = :event_count and not agent_run.cancel_requested
 for no key update
 
 -- name: save_progress

@@ -19,7 +19,6 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.collections.queries import list_collections
-from memory_api.core.db import asyncpg_connection
 from memory_api.grace import queries
 from memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
 from memory_api.grace.config import GraceConfig, ThresholdSection, load_config
@@ -98,8 +97,7 @@ class AgentRunStep(Step[OpenedAgentRun | None, Leg | None, StepResult]):
 
     async def load(self, session: AsyncSession, run: RunRow) -> OpenedAgentRun | None:
         agent_run_id = UUID(run.input["agent_run_id"])
-        driver = await asyncpg_connection(session)
-        started = await queries.start_agent_run(driver, run.tenant_id, agent_run_id, run)
+        started = await queries.start_agent_run(session, agent_run_id, run)
         if started is not None:
             known = KnownRows(started.row, ())
             return OpenedAgentRun(

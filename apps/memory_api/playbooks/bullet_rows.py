@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-import asyncpg
 from pydantic import TypeAdapter
 from sqlalchemy import Select, tuple_
 
 from memory_api.core.pagination import Cursor, invalid_cursor
+from memory_api.core.statements import StatementRow
 from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.search.query import SearchColumns
@@ -91,18 +91,8 @@ class BulletColumns(Protocol):
     def awaiting_confirmation(self) -> Any: ...
 
 
-class BulletRecord(asyncpg.Record):
-    """A row of `bullets_as_of` with its columns as attributes. Empty, zero and default values are
-    None.
-    """
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
+class BulletRecord(StatementRow):
+    """A row of `bullets_as_of`. Empty, zero and default values are None."""
 
     @property
     def metadata_(self) -> dict[str, Any]:

@@ -14,9 +14,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import asyncpg_connection, current_tenant_id
+from memory_api.core.db import current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
-from memory_api.core.resources import read_sql
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.index.scopes import ensure_scopes
 from memory_api.memories.queries import has_any_tag
@@ -39,7 +38,7 @@ _PLAYBOOK = select(PlaybookRow).where(
     PlaybookRow.project_id == bindparam("project"),
     PlaybookRow.name == bindparam("name"),
 )
-BULLETS_AS_OF = read_sql("playbooks/queries.sql", "bullets_as_of")
+BULLETS_AS_OF = load_statement("playbooks/queries.sql", "bullets_as_of")
 PROVENANCE = load_statement("playbooks/queries.sql", "provenance")
 COUNT_USES = load_statement("playbooks/queries.sql", "count_uses")
 COUNT_REVIEWS = load_statement("playbooks/queries.sql", "count_reviews")
@@ -304,10 +303,13 @@ async def list_bullets_as_of(
     """The bullets of a version, all or those with these IDs, by position and then by age. Bullets
     without a position come last.
     """
-    await session.flush()
-    driver = await asyncpg_connection(session)
-    arguments = (current_tenant_id(session), scope, version, ids)
-    rows = await driver.fetch(BULLETS_AS_OF, *arguments, record_class=BulletRecord)
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "scope": scope,
+        "version": version,
+        "ids": ids,
+    }
+    rows = await fetch_rows(session, BULLETS_AS_OF, parameters, BulletRecord)
     return sorted(sorted(rows, key=itemgetter("seq")), key=itemgetter("position"))
 
 

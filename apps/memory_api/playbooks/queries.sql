@@ -1,7 +1,7 @@
 -- name: bullets_as_of
--- The bullets of a playbook at a version ($1 tenant, $2 scope, $3 version, $4 bullet IDs or null). A bullet that has not changed since
--- is read from `memories`, any other from the span that includes the version: for a whole playbook a short index range per length class
--- (OFFSET 0 prevents another plan), for a few bullets one probe each. Counters are the current ones, because verdicts are never undone.
+-- The bullets of a playbook at a version, all or those with these :ids. A bullet that has not changed since is read from `memories`, any
+-- other from the span that includes the version: for a whole playbook a short index range per length class (OFFSET 0 prevents another
+-- plan), for a few bullets one probe each. Counters are the current ones, because verdicts are never undone.
 -- `searchable_text` is null if it follows from the other texts, and empty, zero and default values are null, because sending and
 -- reading them takes long for ten thousand bullets. Not sorted here: PostgreSQL would hold all texts in memory, and the caller sorts in a
 -- tenth of the time.
@@ -13,8 +13,9 @@ select m.key, m.section, m.content,
        m.metadata ->> 'source_trajectory' source_trajectory, nullif(m.helpful, 0) helpful,
        nullif(m.harmful, 0) harmful, nullif(m.neutral, 0) neutral, coalesce(m.position::bigint, 2147483648) as position, m.seq
 from memories m
-where m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and m.playbook_version <= $3::int and m.status <> 'deleted'
-  and ($4::uuid[] is null or m.id = any($4))
+where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.playbook_version <= cast(:version as int)
+  and m.status <> 'deleted'
+  and (cast(:ids as uuid[]) is null or m.id = any(:ids))
 union all
 select m.key, s.section, s.content, s.searchable_text, nullif(s.keywords, '{}'), s.when_to_use, s.title, nullif(s.tags, '{}'),
        nullif(s.status, 'active'), nullif(s.pinned, false), null, m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
@@ -23,38 +24,41 @@ from generate_series(0, 30) c(length_class)
 cross join lateral (
     select b.*
     from bullet_spans b
-    where b.tenant_id = $1 and b.scope_id = $2 and b.length_class = c.length_class
-      and b.until_version > $3 and b.until_version < $3 + (2::bigint << c.length_class) and b.from_version <= $3
+    where b.tenant_id = :tenant and b.scope_id = :scope and b.length_class = c.length_class
+      and b.until_version > :version and b.until_version < :version + (2::bigint << c.length_class)
+      and b.from_version <= :version
     offset 0
 ) s
 join memories m on m.id = s.bullet_id
-where $4 is null and m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and s.status <> 'deleted'
+where :ids is null and m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and s.status <> 'deleted'
 union all
 select m.key, s.section, s.content, s.searchable_text, nullif(s.keywords, '{}'), s.when_to_use, s.title, nullif(s.tags, '{}'),
        nullif(s.status, 'active'), nullif(s.pinned, false), null, m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
        nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq
-from unnest($4) g(bullet_id)
+from unnest(:ids) g(bullet_id)
 cross join lateral (
     select b.*
     from bullet_spans b
-    where b.tenant_id = $1 and b.bullet_id = g.bullet_id and b.until_version > $3 and b.from_version <= $3
+    where b.tenant_id = :tenant and b.bullet_id = g.bullet_id and b.until_version > :version and b.from_version <= :version
     order by b.until_version
     limit 1
 ) s
 join memories m on m.id = g.bullet_id
-where m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and s.status <> 'deleted'
+where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and s.status <> 'deleted'
 
 -- name: different_bullets
--- The first bullets, by key, that differ between two versions ($3 and $4, in any order), and how many do ($1 tenant, $2 scope, $5 limit).
+-- The first bullets, by key, that differ between two versions (:first and :last, in any order), and how many do.
 -- The state at each version is read as in `bullets_as_of`, without what holds at both versions. Its fields decide, not its revision: a
 -- change that was undone in between is no difference.
-with ends as (select least($3::int, $4::int) low, greatest($3::int, $4::int) high),
+with ends as (
+    select least(cast(:first as int), cast(:last as int)) low, greatest(cast(:first as int), cast(:last as int)) high
+),
 states as materialized (
     select m.id, m.key, row(m.section, m.title, m.when_to_use, m.content, m.keywords, m.tags, m.status, m.pinned, m.awaiting_confirmation,
                             nullif(m.searchable_text, concat_ws(E'\n', nullif(m.when_to_use, ''), nullif(m.title, ''), nullif(m.content, ''),
                                                                 nullif(array_to_string(m.keywords, ' '), ''))))::text fields
     from ends e
-    join memories m on m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and m.status <> 'deleted'
+    join memories m on m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.status <> 'deleted'
         and m.playbook_version > e.low and m.playbook_version <= e.high
     union all
     select m.id, m.key, row(s.section, s.title, s.when_to_use, s.content, s.keywords, s.tags, s.status, s.pinned, false, s.searchable_text)::text
@@ -64,18 +68,18 @@ states as materialized (
     cross join lateral (
         select b.*
         from bullet_spans b
-        where b.tenant_id = $1 and b.scope_id = $2 and b.length_class = c.length_class
+        where b.tenant_id = :tenant and b.scope_id = :scope and b.length_class = c.length_class
           and b.until_version > v.version and b.until_version < v.version + (2::bigint << c.length_class) and b.from_version <= v.version
           and (b.from_version > e.low or b.until_version <= e.high)
         offset 0
     ) s
     join memories m on m.id = s.bullet_id
-    where m.tenant_id = $1 and m.scope_id = $2 and m.key is not null and s.status <> 'deleted'
+    where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and s.status <> 'deleted'
 )
 select d.id, count(*) over () difference_count
 from (select s.id, s.key from states s group by s.id, s.key having count(*) = 1 or min(s.fields) <> max(s.fields)) d
 order by d.key
-limit $5
+limit :limit
 
 -- name: bullet_effects
 -- The outcomes of the agent runs of a period with each bullet of a playbook and without it: one page of bullets, by key.

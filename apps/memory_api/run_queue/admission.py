@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-import asyncpg
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.errors import TooManyRequests
-from memory_api.core.resources import read_sql
+from memory_api.core.statements import fetch_value, load_statement
 
-COUNT_QUEUED_TICKETS = read_sql("run_queue/queue.sql", "count_queued_tickets")
+COUNT_QUEUED_TICKETS = load_statement("run_queue/queue.sql", "count_queued_tickets")
 ALL_LANES = UUID(int=0), UUID(int=2**128 - 1)
 """The range of all lanes. A lane holds the tickets of one tenant; its key is the tenant ID."""
 RETRY_AFTER_SECONDS = 5
@@ -54,19 +54,17 @@ class AdmissionControl:
     clock: Callable[[], float] = time.monotonic
     _counts: dict[tuple[UUID, UUID], _CachedCount] = field(default_factory=dict[Any, _CachedCount])
 
-    async def get_remaining_capacity(
-        self, connection: asyncpg.Connection[Any], tenant_id: UUID
-    ) -> int:
+    async def get_remaining_capacity(self, session: AsyncSession, tenant_id: UUID) -> int:
         """The number of further runs that the queue accepts from the tenant now."""
-        tenant, total = await self._load_counts(connection, tenant_id)
+        tenant, total = await self._load_counts(session, tenant_id)
         of_all = max(self.total_limit - total.count, RESERVED_RUNS - tenant.count)
         return max(0, min(self.tenant_limit - tenant.count, of_all))
 
-    async def admit(self, connection: asyncpg.Connection[Any], tenant_id: UUID, count: int) -> None:
+    async def admit(self, session: AsyncSession, tenant_id: UUID, count: int) -> None:
         """Admit `count` further runs of the tenant. Raises `QueueFull` if a limit would be
         exceeded.
         """
-        tenant, total = await self._load_counts(connection, tenant_id)
+        tenant, total = await self._load_counts(session, tenant_id)
         if tenant.count + count > self.tenant_limit:
             raise QueueFull(
                 f"Queue limit reached: a tenant may have at most {self.tenant_limit:,} queued runs."
@@ -82,14 +80,14 @@ class AdmissionControl:
         total.count += count
 
     async def _load_counts(
-        self, connection: asyncpg.Connection[Any], tenant_id: UUID
+        self, session: AsyncSession, tenant_id: UUID
     ) -> tuple[_CachedCount, _CachedCount]:
         """The tenant's count and the total."""
-        tenant = await self._count_queued(connection, (tenant_id, tenant_id), self.tenant_limit)
-        return tenant, await self._count_queued(connection, ALL_LANES, self.total_limit)
+        tenant = await self._count_queued(session, (tenant_id, tenant_id), self.tenant_limit)
+        return tenant, await self._count_queued(session, ALL_LANES, self.total_limit)
 
     async def _count_queued(
-        self, connection: asyncpg.Connection[Any], lanes: tuple[UUID, UUID], limit: int
+        self, session: AsyncSession, lanes: tuple[UUID, UUID], limit: int
     ) -> _CachedCount:
         now = self.clock()
         cached = self._counts.get(lanes)
@@ -97,7 +95,8 @@ class AdmissionControl:
             return cached
         if len(self._counts) >= MAX_CACHED_TENANTS:
             self._counts.clear()
-        count: int = await connection.fetchval(COUNT_QUEUED_TICKETS, *lanes, limit)
+        parameters = {"first": lanes[0], "last": lanes[1], "limit": limit}
+        count: int = await fetch_value(session, COUNT_QUEUED_TICKETS, parameters)
         cached = _CachedCount(count, now + COUNT_CACHE_SECONDS)
         self._counts[lanes] = cached
         return cached

@@ -19,7 +19,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.after_commit import TICKETS_CHANNEL, channel_name, notify_after_commit
-from memory_api.core.db import asyncpg_connection, current_tenant_id
+from memory_api.core.db import current_tenant_id
 from memory_api.core.db_errors import (
     SCHEMA_MISSING,
     DatabaseLoginRefused,
@@ -31,6 +31,7 @@ from memory_api.core.db_errors import (
 )
 from memory_api.core.errors import ConfigurationError
 from memory_api.core.resources import read_sql
+from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.core.tracing import current_traceparent
 from memory_api.run_queue.admission import AdmissionControl
 from memory_api.run_queue.lane_pace import MIN_START_SECONDS, LanePace
@@ -38,7 +39,7 @@ from memory_api.run_queue.port import SlotKind, Ticket, TicketHandler
 
 log = structlog.get_logger()
 
-ENQUEUE = read_sql("run_queue/queue.sql", "enqueue")
+ENQUEUE = load_statement("run_queue/queue.sql", "enqueue")
 TAKE_TICKETS = read_sql("run_queue/queue.sql", "take_tickets")
 RETURN_TICKETS = read_sql("run_queue/queue.sql", "return_tickets")
 DELETE_TICKETS = read_sql("run_queue/queue.sql", "delete_tickets")
@@ -273,6 +274,18 @@ class Consumer:
         await asyncio.sleep(max(0.0, ended_at - asyncio.get_running_loop().time()))
 
 
+def enqueue_parameters(tickets: Sequence[Ticket], after: timedelta | None = None) -> dict[str, Any]:
+    """The parameters of ENQUEUE."""
+    return {
+        "lanes": [ticket.tenant_id for ticket in tickets],
+        "run_ids": [ticket.run_id for ticket in tickets],
+        "slots": [ticket.slots for ticket in tickets],
+        "enqueued_at": [ticket.enqueued_at for ticket in tickets],
+        "delay": after,
+        "traceparent": current_traceparent(),
+    }
+
+
 class PostgresRunQueue:
     """The worker dequeues and listens at `url`. `enqueue` uses the caller's connection."""
 
@@ -292,27 +305,14 @@ class PostgresRunQueue:
     ) -> None:
         if not tickets:
             return
-        connection = await asyncpg_connection(session)
-        await connection.execute(
-            ENQUEUE,
-            [ticket.tenant_id for ticket in tickets],
-            [ticket.run_id for ticket in tickets],
-            [ticket.slots for ticket in tickets],
-            [ticket.enqueued_at for ticket in tickets],
-            after,
-            current_traceparent(),
-        )
+        await fetch_rows(session, ENQUEUE, enqueue_parameters(tickets, after))
         notify_after_commit(session, TICKETS_CHANNEL)
 
     async def get_remaining_capacity(self, session: AsyncSession) -> int:
-        return await self.admission.get_remaining_capacity(
-            await asyncpg_connection(session), current_tenant_id(session)
-        )
+        return await self.admission.get_remaining_capacity(session, current_tenant_id(session))
 
     async def admit(self, session: AsyncSession, count: int = 1) -> None:
-        await self.admission.admit(
-            await asyncpg_connection(session), current_tenant_id(session), count
-        )
+        await self.admission.admit(session, current_tenant_id(session), count)
 
     async def consume(
         self, deliver: TicketHandler, *, concurrency: int, stop: asyncio.Event

@@ -70,11 +70,12 @@ left join taken_tickets t on true
 order by t.due_at, t.id
 
 -- name: enqueue
--- Add tickets in the caller's transaction. $1 their tenants, $2 their runs, $3 their kinds of slots, $4 their enqueue times, $5 delay until they
--- are due, or null, $6 the trace to continue, or null.
+-- Add tickets in the caller's transaction. They are due after :delay; without it, as old as :enqueued_at. :traceparent is the trace to
+-- continue, or null.
 insert into tickets (lane, run_id, slots, due_at, traceparent)
-select lane, run_id, slots, coalesce(now() + $5::interval, least(enqueued_at, clock_timestamp())), $6
-from unnest($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[]) with ordinality as ticket (lane, run_id, slots, enqueued_at, position)
+select lane, run_id, slots, coalesce(now() + cast(:delay as interval), least(enqueued_at, clock_timestamp())), :traceparent
+from unnest(cast(:lanes as uuid[]), cast(:run_ids as uuid[]), cast(:slots as text[]), cast(:enqueued_at as timestamptz[])) with ordinality
+    as ticket (lane, run_id, slots, enqueued_at, position)
 order by position
 
 -- name: queue_figures
@@ -121,37 +122,40 @@ delete from tickets where id = any($1::bigint[])
 update tickets set heartbeat_at = now() where taken_by = $1
 
 -- name: count_queued_tickets
--- Count the queued tickets in the lanes from $1 to $2, at most up to $3, without deliveries.
+-- Count the queued tickets in the lanes from :first to :last, at most up to :limit, without deliveries.
 select count(*) from (
-    select from tickets where taken_by is null and slots in ('work', 'document') and lane between $1::uuid and $2::uuid limit $3
+    select from tickets
+    where taken_by is null and slots in ('work', 'document') and lane between cast(:first as uuid) and cast(:last as uuid)
+    limit :limit
 ) queued
 
 -- name: mark_upkeep_due
--- A tenant is active: its upkeep is due within $2, also if it is running now. $1 the tenant.
-insert into upkeep_schedule as u (lane, due_at) values ($1::uuid, now() + $2::interval)
+-- A tenant is active: its upkeep is due within :due_after, also if it is running now.
+insert into upkeep_schedule as u (lane, due_at) values (cast(:tenant as uuid), now() + cast(:due_after as interval))
 on conflict (lane) do update
-set active_at = now(), due_at = case when u.claimed_until > now() then now() + $2::interval else least(u.due_at, now() + $2::interval) end
+set active_at = now(), due_at = case when u.claimed_until > now() then excluded.due_at else least(u.due_at, excluded.due_at) end
 
 -- name: claim_due_upkeep
--- Take the tenants whose upkeep is due, at most $1, the longest due first. Each is taken once, until its upkeep ends or $2 has passed.
+-- Take the tenants whose upkeep is due, at most :limit, the longest due first. Each is taken once, until its upkeep ends or :duration has passed.
 update upkeep_schedule u
-set claimed_until = now() + $2::interval
+set claimed_until = now() + cast(:duration as interval)
 where u.lane in (
     select o.lane from upkeep_schedule o
     where o.due_at <= now() and (o.claimed_until is null or o.claimed_until <= now())
-    order by o.due_at limit $1 for update skip locked
+    order by o.due_at limit :limit for update skip locked
 )
 returning u.lane
 
 -- name: finish_upkeep
--- The upkeep of tenant $1 that started at $2 is done, and due again at $3; for an active tenant after $4 at the latest. A tenant that was
--- active meanwhile keeps its earlier time.
+-- The upkeep that started at :started_at is done, and due again at :due_at; for an active tenant after :due_after_quiet at the latest. A
+-- tenant that was active meanwhile keeps its earlier time.
 update upkeep_schedule u
 set claimed_until = null,
-    due_at = least(case when u.due_at > $2::timestamptz then u.due_at end,
-                   case when u.active_at > now() - interval '2 days' then least($3::timestamptz, now() + $4::interval) else $3 end)
-where u.lane = $1::uuid
+    due_at = least(case when u.due_at > cast(:started_at as timestamptz) then u.due_at end,
+                   case when u.active_at > now() - interval '2 days'
+                        then least(cast(:due_at as timestamptz), now() + cast(:due_after_quiet as interval)) else :due_at end)
+where u.lane = cast(:tenant as uuid)
 
 -- name: drop_upkeep
 -- An erased or suspended tenant has no upkeep.
-delete from upkeep_schedule where lane = $1::uuid
+delete from upkeep_schedule where lane = cast(:tenant as uuid)

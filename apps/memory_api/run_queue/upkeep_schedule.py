@@ -16,16 +16,16 @@ import asyncpg
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import Sessions, asyncpg_connection
+from memory_api.core.db import Sessions
 from memory_api.core.db_errors import DatabaseUnavailable, NoFreeConnection, driver_message
-from memory_api.core.resources import read_sql
+from memory_api.core.statements import fetch_column, fetch_rows, load_statement
 
 log = structlog.get_logger()
 
-MARK_UPKEEP_DUE = read_sql("run_queue/queue.sql", "mark_upkeep_due")
-CLAIM_DUE_UPKEEP = read_sql("run_queue/queue.sql", "claim_due_upkeep")
-FINISH_UPKEEP = read_sql("run_queue/queue.sql", "finish_upkeep")
-DROP_UPKEEP = read_sql("run_queue/queue.sql", "drop_upkeep")
+MARK_UPKEEP_DUE = load_statement("run_queue/queue.sql", "mark_upkeep_due")
+CLAIM_DUE_UPKEEP = load_statement("run_queue/queue.sql", "claim_due_upkeep")
+FINISH_UPKEEP = load_statement("run_queue/queue.sql", "finish_upkeep")
+DROP_UPKEEP = load_statement("run_queue/queue.sql", "drop_upkeep")
 DUE_AFTER_ACTIVITY = timedelta(minutes=5)
 REMARK_SECONDS = 120.0
 """A process marks a tenant as active at most this often. Upkeep comes `DUE_AFTER_ACTIVITY` after a
@@ -62,8 +62,8 @@ class UpkeepSchedule:
         self._marked_at[tenant_id] = now
         try:
             async with self._sessions.without_tenant() as session:
-                connection = await asyncpg_connection(session)
-                await connection.execute(MARK_UPKEEP_DUE, tenant_id, DUE_AFTER_ACTIVITY)
+                parameters = {"tenant": tenant_id, "due_after": DUE_AFTER_ACTIVITY}
+                await fetch_rows(session, MARK_UPKEEP_DUE, parameters)
         except BaseException as error:
             self._marked_at.pop(tenant_id, None)
             is_logged = isinstance(error, (DatabaseUnavailable, asyncpg.PostgresError))
@@ -74,20 +74,23 @@ class UpkeepSchedule:
     async def claim_due(self, limit: int) -> Sequence[UUID]:
         """The tenants whose upkeep is due now. No other process gets them."""
         async with self._sessions.without_tenant() as session:
-            connection = await asyncpg_connection(session)
-            rows = await connection.fetch(CLAIM_DUE_UPKEEP, limit, CLAIM_DURATION)
-        return [row["lane"] for row in rows]
+            parameters = {"limit": limit, "duration": CLAIM_DURATION}
+            return await fetch_column(session, CLAIM_DUE_UPKEEP, parameters)
 
 
 async def finish_upkeep(
     session: AsyncSession, tenant_id: UUID, started_at: datetime, due_at: datetime
 ) -> None:
     """Say when the tenant's upkeep is due again, in the transaction that ends this one."""
-    connection = await asyncpg_connection(session)
-    await connection.execute(FINISH_UPKEEP, tenant_id, started_at, due_at, DUE_AFTER_QUIET)
+    parameters = {
+        "tenant": tenant_id,
+        "started_at": started_at,
+        "due_at": due_at,
+        "due_after_quiet": DUE_AFTER_QUIET,
+    }
+    await fetch_rows(session, FINISH_UPKEEP, parameters)
 
 
 async def drop_upkeep(session: AsyncSession, tenant_id: UUID) -> None:
     """Remove a tenant from the schedule. Its next activity adds it again."""
-    connection = await asyncpg_connection(session)
-    await connection.execute(DROP_UPKEEP, tenant_id)
+    await fetch_rows(session, DROP_UPKEEP, {"tenant": tenant_id})

@@ -10,16 +10,17 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import asyncpg_connection, current_tenant_id
+from memory_api.core.db import current_tenant_id
 from memory_api.core.resources import read_sql
+from memory_api.core.statements import fetch_rows, load_statement, parse_statement
 from memory_api.memories.tables import MemoryRevisionRow
 from memory_api.playbooks.bullet_rows import BulletRecord
-from memory_api.playbooks.queries import BULLETS_AS_OF
 
-FIRST_ACTIVE_BULLETS = f"""
-select b.* from ({BULLETS_AS_OF}) b where b.status is null order by b.position, b.seq limit $5
-"""
-DIFFERENT_BULLETS = read_sql("playbooks/queries.sql", "different_bullets")
+FIRST_ACTIVE_BULLETS = parse_statement(
+    f"select b.* from ({read_sql('playbooks/queries.sql', 'bullets_as_of')}) b"
+    " where b.status is null order by b.position, b.seq limit :limit"
+)
+DIFFERENT_BULLETS = load_statement("playbooks/queries.sql", "different_bullets")
 
 
 @dataclass(frozen=True)
@@ -36,21 +37,29 @@ async def list_first_active_bullets(
     session: AsyncSession, scope: int, version: int, limit: int
 ) -> Sequence[BulletRecord]:
     """The first active bullets of a version, by position and then by age."""
-    await session.flush()
-    driver = await asyncpg_connection(session)
-    arguments = (current_tenant_id(session), scope, version, None, limit)
-    return await driver.fetch(FIRST_ACTIVE_BULLETS, *arguments, record_class=BulletRecord)
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "scope": scope,
+        "version": version,
+        "ids": None,
+        "limit": limit,
+    }
+    return await fetch_rows(session, FIRST_ACTIVE_BULLETS, parameters, BulletRecord)
 
 
 async def find_different_bullets(
     session: AsyncSession, scope: int, first: int, last: int, limit: int | None
 ) -> DifferentBullets:
     """The bullets that differ between two versions, in any order; at most `limit` of them."""
-    await session.flush()
-    driver = await asyncpg_connection(session)
-    arguments = (current_tenant_id(session), scope, first, last, limit)
-    rows = await driver.fetch(DIFFERENT_BULLETS, *arguments)
-    return DifferentBullets([row["id"] for row in rows], rows[0]["difference_count"] if rows else 0)
+    parameters = {
+        "tenant": current_tenant_id(session),
+        "scope": scope,
+        "first": first,
+        "last": last,
+        "limit": limit,
+    }
+    rows = await fetch_rows(session, DIFFERENT_BULLETS, parameters)
+    return DifferentBullets([row.id for row in rows], rows[0].difference_count if rows else 0)
 
 
 async def list_changed_bullets(
