@@ -85,13 +85,14 @@ async def explain(
     """The plan of the service's own statement, generic as it is after a few calls; and run."""
     await connection.execute("set plan_cache_mode = force_generic_plan")
     await connection.execute("deallocate all")
-    await connection.execute(f"prepare as_of as {BULLETS_AS_OF}")
+    await connection.execute(f"prepare as_of as {BULLETS_AS_OF.text}")
     given = "null" if ids is None else f"'{{{','.join(map(str, ids))}}}'"
+    values = {"tenant": f"'{TENANTS[2]}'", "scope": scope, "version": version, "ids": given}
+    arguments = ", ".join(str(values[name]) for name in BULLETS_AS_OF.parameters)
     async with connection.transaction():
         await connection.execute(f"set local hansei.tenant_id = '{TENANTS[2]}'")
         explained = await connection.fetchval(
-            "explain (analyze, buffers, format json)"
-            f" execute as_of('{TENANTS[2]}', {scope}, {version}, {given})"
+            f"explain (analyze, buffers, format json) execute as_of({arguments})"
         )
     return json.loads(explained)[0]["Plan"]
 

@@ -1,5 +1,5 @@
 -- name: bullets_as_of
--- The bullets of a playbook at a version, all or those with these :ids. A bullet that has not changed since is read from `memories`, any
+-- The bullets of a playbook at a version, all or those with these IDs. A bullet that has not changed since is read from `memories`, any
 -- other from the span that includes the version: for a whole playbook a short index range per length class (OFFSET 0 prevents another
 -- plan), for a few bullets one probe each. Counters are the current ones, because verdicts are never undone.
 -- `searchable_text` is null if it follows from the other texts, and empty, zero and default values are null, because sending and
