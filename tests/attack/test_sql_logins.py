@@ -145,24 +145,15 @@ async def test_login_cannot_fill_the_disk(tenant: TestTenant, open_login) -> Non
         )
 
 
-async def test_login_that_fills_the_queue_of_notifications_stops_nothing(
-    api, drain, tenant: TestTenant, open_login
-) -> None:
-    """PostgreSQL cannot forbid NOTIFY. A transaction that listens holds the queue."""
-    listening, sending = await open_login(tenant), await open_login(tenant)
-    await listening.execute("listen x")
-    await listening.execute("begin; select 1")
-    statements = [f"notify x, '{number} {'x' * 7_900}'" for number in range(10_000)]
-    with pytest.raises(asyncpg.ProgramLimitExceededError, match="too many notifications"):
-        await sending.execute("; ".join(statements))
-    bytes_sent = await sending.fetchval(
-        "select 8192 * current_setting('max_notify_queue_pages')::int"
-    )
-    assert bytes_sent <= 64 * 2**20
-    sent = await api.post("/api/v1/traces", json=trace())
-    assert sent.status_code == 201, sent.text
-    await drain(tenant.id)
-    assert (await api.get(f"/api/v1/runs/{sent.json()['run_id']}")).json()["state"] == "done"
+async def test_login_can_notify_and_the_queue_is_small(tenant: TestTenant, open_login) -> None:
+    """PostgreSQL cannot forbid NOTIFY, and a transaction that listens holds the queue: 8 GB of the
+    disk by default. That a full queue stops no write: tests/run_queue/test_notifications.py.
+    """
+    login = await open_login(tenant)
+    await login.execute("notify x, 'y'")
+    if login.get_server_version().major < 17:
+        pytest.skip("PostgreSQL 16 has no such setting")
+    assert await login.fetchval("show max_notify_queue_pages") == "8192"
 
 
 async def test_login_cannot_use_all_memory(

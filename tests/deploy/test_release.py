@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy import release
-from tests.deploy.packages import DOCUMENT, reasons
+from tests.deploy.packages import BEGIN, DOCUMENT, END, reasons
 from tests.deploy.release import (
     MAX_PACKAGES,
     VERSIONS,
@@ -128,9 +128,8 @@ def test_contents_of_wheels(
 
 def test_table_lists_every_package() -> None:
     """Those of an installation without extras; the lock files have their versions."""
-    listed = re.findall(
-        r"^\| ([a-z0-9-]+) \| [\d.]+ \| (.*) \|$", DOCUMENT.read_text(), re.MULTILINE
-    )
+    table = DOCUMENT.read_text().split(BEGIN)[1].split(END)[0]
+    listed = re.findall(r"^\| ([a-z0-9-]+) \| [\d.]+ \| (.*) \|$", table, re.MULTILINE)
     names = {name for name, _ in listed}
     locked = set(
         re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)

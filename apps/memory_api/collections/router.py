@@ -264,8 +264,8 @@ SourceQuery = Annotated[
 ]
 TitleQuery = Annotated[
     str | None,
-    AfterValidator(_check_line),
     Query(min_length=1, max_length=200, description="Shown with citations."),
+    AfterValidator(_check_line),
 ]
 
 
