@@ -38,6 +38,7 @@ create table agent_runs (
 
 create index agent_runs_created_at_idx on agent_runs (tenant_id, created_at desc, id desc);
 create index agent_runs_feedback_at_idx on agent_runs (tenant_id, project_id, feedback_at) where feedback is not null;
+create index agent_runs_trace_id_idx on agent_runs (tenant_id, trace_id) where trace_id is not null;
 
 -- Steps of all plans of a run. A replan keeps the finished steps of the earlier plan under their numbers.
 create table agent_steps (

@@ -44,6 +44,7 @@ ROWS_PER_BATCH = 5_000
 AUTHOR = "erasure"
 
 DERIVED_BULLETS = load_statement("erasures/erasures.sql", "derived_bullets")
+DERIVED_MEMORIES = load_statement("erasures/erasures.sql", "derived_memories")
 SUBJECT_TRACES = load_statement("erasures/erasures.sql", "subject_traces")
 SUBJECT_MEMORIES = load_statement("erasures/erasures.sql", "subject_memories")
 SCRUBS = (
@@ -171,8 +172,8 @@ class _Erasing:
             await self._erase(traces, memories)
 
     async def _erase(self, trace_ids: Sequence[UUID], memory_ids: Sequence[UUID]) -> None:
-        """Erase traces, memories, what was learned from these traces, and bullets that have no
-        other source.
+        """Erase traces, memories, what was learned from these traces, the summaries and dreams
+        about them, and bullets that have no other source.
         """
         tenant = self.tenant_id
         async with self.runtime.sessions.for_tenant(tenant) as session:
@@ -183,11 +184,13 @@ class _Erasing:
             )
             ids = {*trace_ids, *memory_ids, *learned}
             known = {"tenant": tenant, "ids": list(ids)}
+            ids |= set(await fetch_column(session, DERIVED_MEMORIES, known))
+            known = {"tenant": tenant, "ids": list(ids)}
             derived = await fetch_rows(session, DERIVED_BULLETS, known)
-            for bullet_id, key, project_id, playbook, only_from_them in derived:
+            for bullet_id, key, status, project_id, playbook, only_from_them in derived:
                 if only_from_them:
                     ids.add(bullet_id)
-                else:
+                elif status != "deleted":
                     bullet = {"project_id": project_id, "playbook": playbook, "key": key}
                     if bullet not in self.affected_bullets:
                         self.affected_bullets.append(bullet)

@@ -1,20 +1,29 @@
 -- name: derived_bullets
--- The bullets that were learned from any of these memories or traces, and whether all of their sources are among them.
-select m.id, m.key, p.project_id, p.name playbook, bool_and(l.target_id = any(cast(:ids as uuid[]))) only_from_them
+-- The bullets that were learned from any of these memories or traces, deleted ones too, and whether all of their sources are among them.
+select m.id, m.key, m.status, p.project_id, p.name playbook, bool_and(l.target_id = any(cast(:ids as uuid[]))) only_from_them
 from memory_links l
 join memories m on m.tenant_id = :tenant and m.id = l.source_id
 join playbooks p on p.tenant_id = :tenant and p.scope_id = m.scope_id
-where l.tenant_id = :tenant and l.relation = 'derived_from' and m.kind = 'bullet' and m.status <> 'deleted'
+where l.tenant_id = :tenant and l.relation = 'derived_from' and m.kind = 'bullet' and m.content <> ''
   and l.source_id in (select o.source_id from memory_links o where o.tenant_id = :tenant and o.target_id = any(cast(:ids as uuid[])))
-group by m.id, m.key, p.project_id, p.name
+group by m.id, m.key, m.status, p.project_id, p.name
 order by p.name, m.key
+
+-- name: derived_memories
+-- The session summaries and dreamed lessons that were written from any of these memories or traces. They may quote each of their sources.
+select distinct m.id
+from memory_links l
+join memories m on m.tenant_id = :tenant and m.id = l.source_id
+where l.tenant_id = :tenant and l.relation = 'derived_from' and l.target_id = any(cast(:ids as uuid[]))
+  and m.source in ('session_summary', 'dreaming') and m.content <> ''
 
 -- name: subject_traces
 select t.id from traces t where t.tenant_id = :tenant and t.metadata ->> 'subject' = :subject order by t.id limit :limit
 
 -- name: subject_memories
+-- The memories of a person that still have content, deleted ones too.
 select m.id from memories m
-where m.tenant_id = :tenant and m.metadata ->> 'subject' = :subject and m.status <> 'deleted' order by m.id limit :limit
+where m.tenant_id = :tenant and m.metadata ->> 'subject' = :subject and m.content <> '' order by m.id limit :limit
 
 -- name: erase_verdicts
 -- Removes the reasons of the verdicts on these bullets, and of verdicts in these traces.

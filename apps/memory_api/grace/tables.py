@@ -46,6 +46,12 @@ class AgentRunRow(Base):
             "feedback_at",
             postgresql_where=text("feedback is not null"),
         ),
+        Index(
+            "agent_runs_trace_id_idx",
+            "tenant_id",
+            "trace_id",
+            postgresql_where=text("trace_id is not null"),
+        ),
     )
 
     tenant_id: Mapped[TenantId]

@@ -1,5 +1,5 @@
-"""Deletes traces with everything that quotes them: events, evaluations, results of runs, stored
-responses, and the episode. What was learned from them stays, unless it is erased too.
+"""Deletes traces with everything that quotes them: events, evaluations, results of runs, agent
+runs, stored responses, and the episode. What was learned from them stays, unless it is erased too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ ERASE_RUNS = load_statement("traces/storage.sql", "erase_runs")
 ERASE_REPLIES = load_statement("traces/storage.sql", "erase_replies")
 ERASE_QUERIES = load_statement("traces/storage.sql", "erase_queries")
 ERASE_RESPONSES = load_statement("traces/storage.sql", "erase_responses")
+DELETE_AGENT_RUNS = load_statement("traces/storage.sql", "delete_agent_runs")
 DELETE_TRACES = load_statement("traces/storage.sql", "delete_traces")
 
 
@@ -35,6 +36,7 @@ async def delete_traces(
     await fetch_rows(session, ERASE_REPLIES, {"tenant": tenant, "ids": run_ids})
     await fetch_rows(session, ERASE_QUERIES, parameters)
     await fetch_rows(session, ERASE_RESPONSES, parameters)
+    await fetch_rows(session, DELETE_AGENT_RUNS, parameters)
     if with_episodes:
         episodes = await session.scalars(
             select(MemoryRow)

@@ -58,6 +58,21 @@ delete from idempotency_keys k
 using named n
 where k.tenant_id = :tenant and k.route = n.route and k.key = n.key
 
+-- name: delete_agent_runs
+-- Deletes the agent runs that these traces are about, with their steps, events and questions to a person. Runs that follow up on them no longer
+-- have their conversation.
+with recursive deleted as (
+    delete from agent_runs a where a.tenant_id = :tenant and a.trace_id = any(cast(:ids as uuid[])) returning a.id
+),
+followers as (
+    select d.id from deleted d
+    union
+    select a.id from followers f join agent_runs a on a.tenant_id = :tenant and a.options ->> 'previous_run_id' = f.id::text
+)
+update agent_runs a
+set options = a.options - 'conversation'
+where a.tenant_id = :tenant and a.id in (select id from followers) and not exists (select from deleted d where d.id = a.id)
+
 -- name: delete_traces
 -- Deletes traces with their events and evaluations.
 delete from traces t where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[])) returning t.id
