@@ -8,16 +8,23 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
 import json_repair
 from pydantic import BaseModel, ValidationError
 
+from memory_api.core.isolated_work import WorkTimeout, run_isolated
 from memory_api.core.json_input import replace_unstorable
 from memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
 from memory_api.llm.port import LLM, JsonSchema, LLMReply, LLMRequest, Message
 
+MAX_ANSWER_CHARACTERS = 200_000
+"""A longer answer is not read: a provider need not respect `max_tokens`."""
+MAX_INLINE_REPAIR_CHARACTERS = 1_000
+"""json-repair takes quadratic time: hostile texts of this length up to 0.3 s."""
+REPAIR_SECONDS = 5.0
 _FENCE = "```"
 # An object starts with a key or is empty. A brace in prose, as in "{x, y}", does not match.
 _OBJECT_START = re.compile(r'\{\s{0,64}["}]')
@@ -180,14 +187,14 @@ async def request_structured(
     """
     request = replace(request, schema=json_schema_of(model_class, omit))
     reply = await llm.complete(request)
-    value, problem = _parse_reply(model_class, reply)
+    value, problem = await _parse_reply(model_class, reply, request.tenant_id)
     if value is not None:
         problem = find_problem(value) if find_problem else ""
         if not problem:
             return value, reply
     first, first_reply = value, reply
     reply = await llm.complete(_correction_request(request, reply, problem))
-    value, problem = _parse_reply(model_class, reply)
+    value, problem = await _parse_reply(model_class, reply, request.tenant_id)
     if value is not None:
         return value, reply
     if first is not None:
@@ -197,7 +204,9 @@ async def request_structured(
     raise LLMUnparseable(problem, reply=reply, request_id=reply.request_id)
 
 
-def _parse_reply(model_class: type[M], reply: LLMReply) -> tuple[M | None, str]:
+async def _parse_reply(
+    model_class: type[M], reply: LLMReply, tenant_id: UUID | None
+) -> tuple[M | None, str]:
     """Return (value, "") or (None, problem). Raises LLMRefused."""
     if reply.finish_reason == "refusal":
         raise LLMRefused(
@@ -205,8 +214,10 @@ def _parse_reply(model_class: type[M], reply: LLMReply) -> tuple[M | None, str]:
         )
     if reply.finish_reason == "length":
         return None, "The answer was cut off by the token limit."
+    if len(reply.text) > MAX_ANSWER_CHARACTERS:
+        return None, f"The answer is longer than {MAX_ANSWER_CHARACTERS:,} characters."
     problem = "The answer contains no JSON object."
-    for candidate in _parsed_values(reply.text):
+    for candidate in await _parsed_values(reply.text, tenant_id):
         try:
             return model_class.model_validate(candidate), ""
         except ValidationError as error:
@@ -214,11 +225,20 @@ def _parse_reply(model_class: type[M], reply: LLMReply) -> tuple[M | None, str]:
     return None, problem
 
 
-def _parsed_values(text: str) -> list[Any]:
+async def _parsed_values(text: str, tenant_id: UUID | None) -> list[Any]:
     values = list(json_candidates(text))
     if values:
         return values
-    repaired = repair_json(text)
+    try:
+        repaired = await run_isolated(
+            partial(repair_json, text),
+            len(text),
+            tenant_id,
+            max_inline_size=MAX_INLINE_REPAIR_CHARACTERS,
+            seconds=REPAIR_SECONDS,
+        )
+    except WorkTimeout:  # as a text that cannot be repaired; the model is asked again
+        return []
     return [] if repaired is None else [repaired]
 
 
@@ -231,7 +251,8 @@ def _correction_request(request: LLMRequest, reply: LLMReply, problem: str) -> L
         "Answer again with one JSON object of the requested schema and nothing else.",
     )
     # Anthropic rejects an empty message.
-    answer = (Message("assistant", reply.text),) if reply.text.strip() else ()
+    is_shown = bool(reply.text.strip()) and len(reply.text) <= MAX_ANSWER_CHARACTERS
+    answer = (Message("assistant", reply.text),) if is_shown else ()
     return replace(request, messages=(*request.messages, *answer, correction))
 
 
