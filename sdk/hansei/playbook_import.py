@@ -163,7 +163,10 @@ def _own_lines(text: str) -> Iterator[str]:
     if lines and lines[0].strip() == "---" and "---" in [line.strip() for line in lines[1:]]:
         lines = lines[[line.strip() for line in lines].index("---", 1) + 1 :]
     in_block = False
-    for line in re.sub(r"<!--(?!\s*hansei:).*?-->", "", "\n".join(lines), flags=re.S).split("\n"):
+    # Up to the last end, each comment has one: the search takes linear time.
+    closed, end, rest = "\n".join(lines).rpartition("-->")
+    plain = re.sub(r"<!--(?!\s*hansei:).*?-->", "", closed + end, flags=re.S) + rest
+    for line in plain.split("\n"):
         if line.strip().startswith(_BLOCK_BEGIN):
             in_block = True
         elif line.strip().startswith(_BLOCK_END):

@@ -22,6 +22,8 @@ MESSAGE_FIELDS = ("messages", "loglines")
 """The field of a document that holds its messages."""
 MAX_SESSION_ID_LENGTH = 128
 MAX_NAMED_FIELDS = 8
+MAX_DEPTH = 64
+"""Levels of an entry, as in a request of the service."""
 MAX_UNDECIDED_BYTES = 64 * 1024 * 1024
 """A file that is still undecided after this many bytes is read as traces."""
 
@@ -195,8 +197,10 @@ def read_session_file(text: bytes) -> SessionFile:
     line_count = 0
     for number, item in _read_items(text.removeprefix(_BOM)):
         line_count += 1
-        if isinstance(item, dict):
+        if isinstance(item, dict) and not _is_too_deep(item):
             entries.append(cast(Json, item))
+        elif isinstance(item, dict):
+            skipped.append(SkippedLine(number, "nested too deeply"))
         else:
             reason = item.reason if isinstance(item, _Damaged) else "not a JSON object"
             skipped.append(SkippedLine(number, reason))
@@ -211,6 +215,20 @@ def read_session_file(text: bytes) -> SessionFile:
     session_id = next((name for name in ids if isinstance(name, str)), None)
     session_id = session_id[:MAX_SESSION_ID_LENGTH] if session_id else None
     return SessionFile(messages, session_id, line_count, skipped)
+
+
+def _is_too_deep(value: Any) -> bool:
+    """Whether lists and objects are nested in more than `MAX_DEPTH` levels."""
+    level = [cast(Any, value)]
+    for _ in range(MAX_DEPTH):
+        parts: list[Any] = []
+        for part in level:
+            items = cast(Json, part).values() if isinstance(part, dict) else cast("list[Any]", part)
+            parts += [item for item in items if isinstance(item, dict | list)]
+        if not parts:
+            return False
+        level = parts
+    return True
 
 
 @dataclass(frozen=True)
