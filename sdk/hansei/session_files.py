@@ -219,7 +219,7 @@ def read_session_file(text: bytes) -> SessionFile:
 
 def _is_too_deep(value: Any) -> bool:
     """Whether lists and objects are nested in more than `MAX_DEPTH` levels."""
-    level = [cast(Any, value)]
+    level = [value]
     for _ in range(MAX_DEPTH):
         parts: list[Any] = []
         for part in level:
