@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-MatchLevel = Literal["strong", "weak", "none"]
+from hansei.models import EventType, Match
 
 
 class RecordedEvent(BaseModel):
     """One event of an agent run."""
 
-    event_type: Literal[
-        "tool_call",
-        "tool_response",
-        "llm_call",
-        "llm_response",
-        "user_message",
-        "system_event",
-        "error_event",
-    ]
+    event_type: EventType
     content: str = Field(default="", description="Text, arguments or response.")
     tool_name: str | None = None
     error: str | None = Field(default=None, description="Message of an error.")
@@ -51,7 +43,7 @@ class FoundBullet(ToolResult):
     helpful: int
     harmful: int
     score: float
-    match: MatchLevel = Field(description="How well the bullet fits the query.")
+    match: Match = Field(description="How well the bullet fits the query.")
 
 
 class FoundBullets(ToolResult):

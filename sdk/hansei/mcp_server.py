@@ -49,7 +49,7 @@ from hansei.mcp_results import (
     StoredTrace,
     describe_arguments,
 )
-from hansei.models import AgentRun, Bullet
+from hansei.models import AgentRun, Bullet, OutcomeType
 
 Connect = Callable[[Mapping[str, str] | None], AbstractAsyncContextManager[AsyncHansei]]
 """Opens the client of one request. The argument is the HTTP headers, None over stdio."""
@@ -77,7 +77,6 @@ MinMatch = Annotated[
     Field(description="`strong`: only what fits the query well."),
 ]
 Project = Annotated[str | None, Field(description="ID of the project. Default: that of the key.")]
-Outcome = Literal["success", "failure", "partial", "timeout", "error"]
 RetrievalId = Annotated[
     str | None, Field(description="`retrieval_id` of the render or search that gave the bullets.")
 ]
@@ -257,7 +256,7 @@ def _add_trace_tools(server: MCPServer, open_client: Opener) -> None:
         ctx: Context,
         task: Annotated[str, Field(description="What the agent was asked to do.")],
         events: Annotated[list[RecordedEvent], Field(min_length=1, max_length=10_000)],
-        outcome: Outcome | None = None,
+        outcome: OutcomeType | None = None,
         playbook: Annotated[str | None, Field(description="Playbook that learns from it.")] = None,
         retrieval_id: RetrievalId = None,
         used_bullet_keys: list[str] | None = None,
@@ -287,7 +286,7 @@ def _add_trace_tools(server: MCPServer, open_client: Opener) -> None:
     async def record_outcome(
         ctx: Context,
         trace_id: str,
-        outcome: Outcome,
+        outcome: OutcomeType,
         error: Annotated[str | None, Field(description="Why it failed.")] = None,
     ) -> StoredTrace:
         """Report the outcome of an agent run that was recorded earlier."""

@@ -14,7 +14,7 @@ from memory_api.core.db import Base
 from memory_api.distribution.citus_catalog import (
     REFERENCE_TABLES,
     list_functions,
-    list_tenant_tables,
+    list_tables_to_distribute,
     load_triggers,
 )
 from migrations.statements import read_statements
@@ -63,7 +63,7 @@ async def test_functions_that_bind_the_tenant_can_be_distributed(superuser: Any)
 
 
 async def test_recipe_distributes_every_table_after_those_it_refers_to(superuser: Any) -> None:
-    tables = await list_tenant_tables(superuser)
+    tables = await list_tables_to_distribute(superuser)
     rows = await superuser.fetch(
         "select conrelid::regclass::text child, confrelid::regclass::text parent"
         " from pg_constraint where contype = 'f' and connamespace = 'public'::regnamespace"

@@ -24,7 +24,7 @@ from memory_api.llm.registry import open_configured_models, selected_provider
 from memory_api.maintenance import reembedding
 from memory_api.maintenance.queries import get_open_run
 from memory_api.maintenance.reindexing import is_outdated
-from memory_api.maintenance.vector_indexes import missing_indexes
+from memory_api.maintenance.vector_indexes import CREATE_ABOVE_ROWS, missing_indexes
 from memory_api.memories.index.reindex import find_tokenizers
 from memory_api.runtime import Runtime
 from memory_api.text.terms import TOKENIZER_VERSION
@@ -158,9 +158,9 @@ def _tokenizer_result(checks: TenantChecks) -> CheckResult:
 
 def _indexes_result(checks: TenantChecks, runtime: Runtime) -> CheckResult:
     if not checks.missing_index_count:
-        return CheckResult(
-            "indexes", True, "every playbook and collection above 50,000 entries has a vector index"
-        )
+        large = f"above {CREATE_ABOVE_ROWS:,} entries"
+        message = f"every playbook and collection {large} has a vector index"
+        return CheckResult("indexes", True, message)
     message = f"{checks.missing_index_count} large scopes have no vector index yet"
     if runtime.settings.owner_url is None:
         fix = "Set HANSEI_OWNER_URL for the worker, so that it can create them."

@@ -28,7 +28,7 @@ class Function:
     is_forced: bool
 
 
-async def list_tenant_tables(connection: Any) -> list[str]:
+async def list_tables_to_distribute(connection: Any) -> list[str]:
     """The tables to distribute, parents before children."""
     rows = await connection.fetch(read_sql("core/catalog.sql", "tenant_tables"))
     return [row["relname"] for row in reversed(rows)]

@@ -13,7 +13,7 @@ from memory_api.distribution.citus_catalog import (
     REFERENCE_TABLES,
     is_distributed,
     list_functions,
-    list_tenant_tables,
+    list_tables_to_distribute,
     load_colocations,
     load_managed_functions,
     load_triggers,
@@ -78,7 +78,7 @@ async def _distribute_tables(connection: Any, shard_count: int, report: Report) 
         if table not in managed:
             await connection.execute("select create_reference_table($1::text::regclass)", table)
             report(f"table {table}: copied to all nodes")
-    tables = await list_tenant_tables(connection)
+    tables = await list_tables_to_distribute(connection)
     first = next((table for table in tables if managed.get(table) is not None), None)
     await connection.execute(f"set citus.shard_count = {shard_count}")
     await _create_functions(connection, report)

@@ -183,10 +183,10 @@ class _Erasing:
                 )
             )
             ids = {*trace_ids, *memory_ids, *learned}
-            known = {"tenant": tenant, "ids": list(ids)}
-            ids |= set(await fetch_column(session, DERIVED_MEMORIES, known))
-            known = {"tenant": tenant, "ids": list(ids)}
-            derived = await fetch_rows(session, DERIVED_BULLETS, known)
+            sources = {"tenant": tenant, "ids": list(ids)}
+            ids |= set(await fetch_column(session, DERIVED_MEMORIES, sources))
+            sources["ids"] = list(ids)
+            derived = await fetch_rows(session, DERIVED_BULLETS, sources)
             for bullet_id, key, status, project_id, playbook, only_from_them in derived:
                 if only_from_them:
                     ids.add(bullet_id)

@@ -44,7 +44,7 @@ async def show_traces(
     rows = await queries.list_traces(
         session,
         project_id=visit.project,
-        outcome=outcome or None,
+        outcome=outcome if outcome in set(OutcomeType) else None,
         task_key=task_key or None,
         playbook=playbook or None,
         words=words.strip(),
