@@ -1346,7 +1346,7 @@ class ExecutionResult(Model):
     replan_count: int = 0
     total_execution_time_ms: int = 0
     total_token_usage: int = 0
-    total_cost_usd: float = 0.0
+    total_cost_usd: float | None = 0.0
 
 
 class MaintenanceSchedule(Model):

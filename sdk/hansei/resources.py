@@ -1570,6 +1570,7 @@ class PlaybooksResource(Resource):
         format: BulletFormat | None = None,
         holdout_share: float | None = None,
         session_id: str | None = None,
+        include_trials: bool | None = None,
         **options: Unpack[RequestOptions],
     ) -> RenderPlaybookResponse:
         """Returns a prompt block: bullets and the request to cite them by key.
@@ -1591,6 +1592,10 @@ class PlaybooksResource(Resource):
                 playbook's. 0: the whole block is not withheld either.
             session_id: Session of the agent. If HANSEI_ADVICE_HOLDOUT_SHARE withholds the
                 block, it does so in all renders of a session.
+            include_trials: False leaves out trials: bullets that begin with `Try:`, which
+                nobody has shown to work. Later runs confirm or replace them, so leave them out
+                only where the runs are not learned from or a mistake is expensive. Default:
+                True.
 
         Example:
             client.playbooks.render("support", "refund of a pending order")
@@ -1609,6 +1614,7 @@ class PlaybooksResource(Resource):
                     "format": format,
                     "holdout_share": holdout_share,
                     "session_id": session_id,
+                    "include_trials": include_trials,
                 },
             ),
             options,

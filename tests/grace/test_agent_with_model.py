@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memory_api.llm.circuit_breaker import CircuitBreakers
-from tests.grace.conftest import Agent, config
+from tests.grace.conftest import URL, Agent, config
 from tests.support.model_service import with_model
 from tests.support.stub_provider import Call, StubProvider, answer
 
@@ -241,7 +241,8 @@ async def test_a_model_without_a_price_is_named(agent: Agent, model: Model) -> N
     known.
     """
     run = await agent.ask(QUERY, interactive=False)
-    assert run["cost_usd"] is None
+    execution = (await agent.api.get(f"{URL}/{run['id']}/execution")).json()
+    assert (run["cost_usd"], execution["result"]["total_cost_usd"]) == (None, None)
     assert [kind for _, kind in await agent.events(run["id"])].count("cost_unknown") == 1
     first = agent.runtime
     with StubProvider() as stub:

@@ -18,8 +18,6 @@ MAX_BULLET_CHARACTERS = 500
 """Characters of the content of a bullet that a model writes: one trigger and one action."""
 MIN_KNOWN_WORD_SHARE = 0.5
 """Share of the words of a new content that the changed bullets contain, 0 to 1."""
-TRIAL = "Try:"
-"""Start of advice that nobody has shown to work. The prompts of reflection and curation name it."""
 MAX_QUOTED = 5
 MAX_OMITTED_SHARE = 0.5
 """Share of the names and numbers of the changed bullets that a new content may omit, 0 to 1."""

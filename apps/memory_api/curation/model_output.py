@@ -18,7 +18,6 @@ from pydantic import BaseModel, Field, field_validator
 from memory_api.core.secret_redaction import redact
 from memory_api.curation.content_checks import (
     MAX_QUOTED,
-    TRIAL,
     find_content_problem,
     find_long_contents,
     names_and_numbers,
@@ -32,7 +31,7 @@ from memory_api.curation.schemas import (
     RejectedLesson,
     new_delta,
 )
-from memory_api.playbooks.models import Bullet, DeltaContextItem, DeltaType
+from memory_api.playbooks.models import TRIAL, Bullet, DeltaContextItem, DeltaType
 from memory_api.text.quotations import find_quotations_of
 from memory_api.text.similarity import containment
 

@@ -27,12 +27,12 @@ from memory_api.grace.interventions import (
     describe_doubt,
 )
 from memory_api.grace.leg import Leg
-from memory_api.grace.tables import AgentRunRow, AgentStepRow
+from memory_api.grace.tables import COST_UNKNOWN, AgentRunRow, AgentStepRow
 
 log = structlog.get_logger()
 
 WEB_SEARCH = "web_search"
-BUDGET_WARNED, COST_UNKNOWN = "budget_warned", "cost_unknown"
+BUDGET_WARNED = "budget_warned"
 """Keys of `options`: the warning about the budget was sent; the price of the model is unknown."""
 
 

@@ -144,7 +144,8 @@ class ExecutionResult(BaseModel):
     replan_count: int = 0
     total_execution_time_ms: int = 0
     total_token_usage: int = 0
-    total_cost_usd: float = 0.0
+    total_cost_usd: float | None = 0.0
+    """None if the price of the model is unknown."""
 
 
 @dataclass

@@ -161,7 +161,7 @@ def combine_results(
         replan_count=agent_run.replan_count,
         total_execution_time_ms=int((datetime.now(UTC) - started).total_seconds() * 1_000),
         total_token_usage=agent_run.token_count,
-        total_cost_usd=agent_run.cost_usd,
+        total_cost_usd=agent_run.known_cost_usd,
     )
 
 

@@ -31,7 +31,6 @@ from memory_api.grace.calibration import (
 )
 from memory_api.grace.config import load_config
 from memory_api.grace.conversation import CONVERSATION, PREVIOUS_RUN
-from memory_api.grace.decisions import COST_UNKNOWN
 from memory_api.grace.events import feed_of, stream_events
 from memory_api.grace.execution_plan import ExecutionResult, PlanStepResult
 from memory_api.grace.leg import read_state
@@ -109,7 +108,7 @@ def agent_run_response(
         intervention=intervention_response(question) if question is not None else None,
         replan_count=row.replan_count,
         token_count=row.token_count,
-        cost_usd=None if COST_UNKNOWN in row.options else row.cost_usd,
+        cost_usd=row.known_cost_usd,
         error=row.error,
         feedback=row.feedback,
         previous_run_id=row.options.get(PREVIOUS_RUN),

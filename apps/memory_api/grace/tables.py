@@ -22,6 +22,9 @@ from memory_api.core.db import (
     TenantId,
 )
 
+COST_UNKNOWN = "cost_unknown"
+"""The name in `options` of a run whose model has no known price, and of its event."""
+
 
 def _of_agent_run() -> ForeignKeyConstraint:
     return ForeignKeyConstraint(
@@ -88,6 +91,11 @@ class AgentRunRow(Base):
     started_at: Mapped[OptTime]
     finished_at: Mapped[OptTime]
     updated_at: Mapped[Now]
+
+    @property
+    def known_cost_usd(self) -> float | None:
+        """None if the price of the model is unknown."""
+        return None if COST_UNKNOWN in self.options else self.cost_usd
 
 
 class AgentStepRow(Base):

@@ -63,6 +63,8 @@ EXTENSION_FIELDS = (
 )
 """Fields of a bullet that S2 does not define. A stored file omits those with their default value.
 """
+TRIAL = "Try:"
+"""Start of advice that nobody has shown to work. The prompts of reflection and curation name it."""
 _SENTENCE = re.compile(r"(?<=[.。])\s+|(?<=。)")
 
 

@@ -101,6 +101,7 @@ class Memory:
             token_budget=FULL_TOKENS if is_full else self._plan.protocol.token_budget,
             top_k=FULL_BULLETS if is_full else None,
             holdout_share=0.0,
+            include_trials=call.phase == "stream",
         )
         return Advice(block.text, block.retrieval_id, block.bullet_keys)
 

@@ -306,6 +306,18 @@ async def test_small_playbook_is_rendered_whole_the_best_first(book: Book) -> No
     assert len(unasked["bullet_keys"]) == 6, "without a query there is nothing to match"
 
 
+async def test_render_without_trials(book: Book) -> None:
+    """They are no bullets that did not fit, and the retrieval does not name them."""
+    await book.deltas(
+        {"type": "ADD", "section": "pat", "content": "Try: lock the order before you change it."}
+    )
+    block = (await book.post("render", query_text="change an order")).json()
+    assert "Try: lock" in block["text"]
+    proven = (await book.post("render", query_text="order", include_trials=False)).json()
+    assert "Try:" not in proven["text"]
+    assert (len(proven["bullet_keys"]), proven["left_out"]) == (6, 0)
+
+
 async def test_every_search_and_render_is_a_retrieval(
     book: Book, runtime: Runtime, tenant: Any
 ) -> None:

@@ -25,6 +25,7 @@ from memory_api.memories.search.search import TextSearch
 from memory_api.playbooks.bullet_rows import BULLET_COLUMNS, FoundBullet, parse_sections
 from memory_api.playbooks.effects.holdout import draw_holdout, is_advice_held_out
 from memory_api.playbooks.errors import PlaybookNotFound
+from memory_api.playbooks.models import TRIAL
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval.log import (
     RetrievalRecord,
@@ -91,6 +92,8 @@ class RenderOptions:
     """
     session_id: str | None = None
     """Renders of one session get advice all or none."""
+    include_trials: bool = True
+    """Whether to render advice that nobody has shown to work."""
 
 
 RenderDecision = Literal["rendered", "no_room", "harmful"]
@@ -257,6 +260,8 @@ async def _fill_block(
     query if not all fit.
     """
     hits = await _drop_harmful(found, tenant_id)
+    if not options.include_trials:
+        hits = [hit for hit in hits if not hit.memory.content.startswith(TRIAL)]
     block = _render(found.header, hits, options)
     if block.left_out or len(found.hits) >= options.top_k:
         block = _render(found.header, _matching(hits, options.min_match), options)

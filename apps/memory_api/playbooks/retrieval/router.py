@@ -106,6 +106,7 @@ async def render_playbook(
         min_match=body.min_match,
         holdout=body.holdout_share,
         session_id=body.session_id,
+        include_trials=body.include_trials,
     )
     rendered = await retrieve.render_playbook(runtime, caller.tenant_id, playbook, options)
     text = rendered.block.text

@@ -75,6 +75,13 @@ class RenderPlaybookRequest(ProjectRequest):
         "does so in all renders of a session.",
     )
 
+    include_trials: bool = Field(
+        default=True,
+        description="False leaves out trials: bullets that begin with `Try:`, which nobody has shown "
+        "to work. Later runs confirm or replace them, so leave them out only where the runs are not "
+        "learned from or a mistake is expensive.",
+    )
+
 
 class RenderPlaybookResponse(ResponseModel):
     """A prompt block."""
