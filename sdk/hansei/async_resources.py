@@ -1604,7 +1604,7 @@ class AsyncPlaybooksResource(AsyncResource):
                 block, it does so in all renders of a session.
             include_trials: False leaves out trials: bullets that begin with `Try:`, which
                 nobody has shown to work. Later runs confirm or replace them, so leave them out
-                only where the runs are not learned from or a mistake is expensive. Default:
+                only where nothing is learned from the runs, or a mistake is expensive. Default:
                 True.
 
         Example:

@@ -77,9 +77,9 @@ class RenderPlaybookRequest(ProjectRequest):
 
     include_trials: bool = Field(
         default=True,
-        description="False leaves out trials: bullets that begin with `Try:`, which nobody has shown "
-        "to work. Later runs confirm or replace them, so leave them out only where the runs are not "
-        "learned from or a mistake is expensive.",
+        description="False leaves out trials: bullets that begin with `Try:`, which nobody has "
+        "shown to work. Later runs confirm or replace them, so leave them out only where nothing "
+        "is learned from the runs, or a mistake is expensive.",
     )
 
 
