@@ -96,7 +96,17 @@ def test_roles_are_kept(client: LLMClient, stub: StubProvider) -> None:
 
 @each_case(
     "messages",
-    [7, [7], [("nobody", "x")], [{"role": "user"}], [("user", 7)], [("a", "b", "c")], [None]],
+    [
+        None,
+        {"role": "user", "content": "x"},
+        7,
+        [7],
+        [("nobody", "x")],
+        [{"role": "user"}],
+        [("user", 7)],
+        [("a", "b", "c")],
+        [None],
+    ],
 )
 def test_other_messages_are_refused_in_one_line(
     client: LLMClient, stub: StubProvider, logs: list[dict[str, Any]], messages: Any

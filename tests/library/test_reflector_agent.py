@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -250,10 +250,23 @@ async def test_unreadable_insights_cost_no_verdicts(
     assert result.iteration_count == 0, "no round was completed"
 
 
+class ModelWithoutEndpoint:
+    provider = model = "own"
+
+    async def complete(self, request: Any) -> Any: ...
+
+
 @pytest.mark.parametrize(
     ("client", "builder", "store", "missing"),
     [
         (object(), ReflectorPromptBuilder(), PlaybookStore(), "`llm_client` .* `complete`"),
+        (ModelWithoutEndpoint(), ReflectorPromptBuilder(), PlaybookStore(), "`llm_client` .* `end"),
+        (
+            LLMClient(cast("Any", ModelWithoutEndpoint())),
+            ReflectorPromptBuilder(),
+            PlaybookStore(),
+            "`llm_client` .* `endpoint`",
+        ),
         (None, object(), PlaybookStore(), "`prompt_builder` .* `build`"),
         (None, ReflectorPromptBuilder(), object(), "`playbook_store` .* `load`"),
         (None, ReflectorPromptBuilder(), None, "`playbook_store` .* `load`"),

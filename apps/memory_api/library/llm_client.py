@@ -13,7 +13,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import failure_fields, get_logger
@@ -55,6 +55,15 @@ def _to_message(value: MessageLike) -> Message:
         "A message is a text, (role, text) or {'role': …, 'content': …} with the role system, "
         f"user or assistant, not {type(given).__name__} {given!r:.100}."
     )
+
+
+def _to_messages(given: Any) -> tuple[Message, ...]:
+    """Raises TypeError for anything else, also for a mapping: its items are no messages."""
+    if isinstance(given, str):
+        return (_to_message(given),)
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise TypeError(f"Pass a text or a list of messages, not {cast('Any', given)!r:.100}.")
+    return tuple(map(_to_message, cast("Iterable[Any]", given)))
 
 
 def create_chat_model(
@@ -111,8 +120,7 @@ class LLMClient:
     async def ainvoke(self, messages: str | Iterable[MessageLike]) -> Message:
         """The model's reply as an assistant message. Raises TypeError for what is no message."""
         try:
-            given = [messages] if isinstance(messages, str) else list(messages)
-            converted = tuple(map(_to_message, given))
+            converted = _to_messages(messages)
         except TypeError as error:
             log.error("llm_messages_invalid", purpose=self._purpose, error=error, exc_info=error)
             raise

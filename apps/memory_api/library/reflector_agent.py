@@ -104,7 +104,7 @@ class ReflectorAgent:
     """Derives insights and bullet verdicts from a trajectory.
 
     `llm_client` is an `LLMClient`, a model, or None. With None the rules engine reflects and gives
-    no verdicts. Raises TypeError for an object that lacks a method. Several threads may call `run`
+    no verdicts. Raises TypeError for an object that lacks a part. Several threads may call `run`
     of one agent at the same time.
 
     A subclass may override `_resolve_bullets`, `_extract_insights` and `_evaluate_bullets`, the
@@ -118,9 +118,12 @@ class ReflectorAgent:
         prompt_builder: PromptBuilder,
         playbook_store: PlaybookSource,
     ) -> None:
-        if llm_client is not None and not isinstance(llm_client, LLMClient):
-            _require_parts("llm_client", llm_client, "complete")
-            llm_client = LLMClient(llm_client, purpose="reflect")
+        if llm_client is not None:
+            model = llm_client.chat_model if isinstance(llm_client, LLMClient) else llm_client
+            _require_parts("llm_client", model, "complete")
+            _require_fields("llm_client", model, "provider", "model", "endpoint")
+            if not isinstance(llm_client, LLMClient):
+                llm_client = LLMClient(llm_client, purpose="reflect")
         _require_parts("prompt_builder", prompt_builder, *_BUILDER_METHODS)
         _require_parts("playbook_store", playbook_store, "load")
         self.llm_client: LLMClient | None = llm_client
@@ -245,6 +248,13 @@ def _require_parts(name: str, given: object, *methods: str) -> None:
     for method in methods:
         if not callable(getattr(given, method, None)):
             raise TypeError(f"`{name}` has no method `{method}`: {type(given).__name__}.")
+
+
+def _require_fields(name: str, given: object, *fields: str) -> None:
+    """Raises TypeError if the object lacks one of the fields."""
+    for field in fields:
+        if not hasattr(given, field):
+            raise TypeError(f"`{name}` has no `{field}`: {type(given).__name__}.")
 
 
 def _redact_trajectory(trajectory: Trajectory) -> Trajectory:

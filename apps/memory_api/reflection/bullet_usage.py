@@ -126,8 +126,10 @@ async def _load_served_texts(session: AsyncSession, playbook: Any) -> dict[str, 
 
 
 def bullet_text(bullet: Any) -> str:
-    """The text of a bullet in a prompt, without its key."""
-    return " ".join(p for p in (bullet.title, bullet.when_to_use, bullet.content) if p)
+    """`title: advice (when: condition)`, as a prompt shows a bullet after its key."""
+    title = f"{bullet.title}: " if bullet.title else ""
+    when = f" (when: {bullet.when_to_use})" if bullet.when_to_use else ""
+    return f"{title}{bullet.content}{when}"
 
 
 async def _load_playbook(session: AsyncSession, trace: TraceRow) -> Any:

@@ -303,6 +303,12 @@ async def test_playbook_and_dataset_are_aliases(api: httpx2.AsyncClient) -> None
     assert learnt["trajectory_dataset"] == "coding"
 
 
+async def test_playbook_of_request_wins(api: httpx2.AsyncClient) -> None:
+    await playbook(api)
+    sent = body(trajectory=body()["trajectory"] | {"dataset": "another"})
+    assert (await api.post(URL, json=sent)).json()["trajectory_dataset"] == "coding"
+
+
 async def test_unknown_playbook_has_no_bullets(serve: Serve) -> None:
     service = await serve()
     service.stub.behave = lambda call: fenced({"explanation": "Cut.", "rules": [LESSON]})
