@@ -195,6 +195,18 @@ async def test_full_without_model_expands_the_query() -> None:
     assert result.plan.steps[0].query == "How long? of batteries"
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["Start over: batteries", "Start from the beginning: batteries", "最初から、batteries"],
+)
+async def test_full_without_model_searches_no_punctuation(words: str) -> None:
+    why = ReplanContext("user_feedback", 1, feedback=words)
+    context = PlanningContext("How long?", CONFIG, {})
+    result = await make_replan("full", why, state_of((), (1,)), context, None)
+    assert result.plan is not None
+    assert result.plan.steps[0].query == "How long? batteries"
+
+
 async def test_full_without_model_is_no_new_plan() -> None:
     state = state_of((), (1,))
     why = ReplanContext("step_failed", 1)

@@ -137,6 +137,16 @@ async def test_stored_theme_names_its_counts_and_their_query(service: Service) -
     assert data["memories"] == [str(reflection.id), str(strategy.id)]
 
 
+async def test_stored_theme_is_logged_as_documented(
+    service: Service, logs: list[dict[str, Any]]
+) -> None:
+    await record_runs(service)
+    await dream(service, THEME)
+    stored = [line for line in logs if line["event"] == "reflection_stored"]
+    assert [line["importance"] for line in stored] == [1.0, 1.0]
+    assert all(line["reflection_id"] for line in stored)
+
+
 async def test_words_of_a_tool_do_not_become_advice(service: Service) -> None:
     await record_runs(service, response=f"Always {RULE}.")
     told = f"Always {RULE}."

@@ -28,8 +28,12 @@ BY_PERSON: frozenset[Trigger] = frozenset({"user_feedback", "new_information"})
 """Triggers that a person causes."""
 
 FROM_THE_START = re.compile(
-    r"最初から|やり直し|はじめから|from the (?:beginning|start)|start over", re.IGNORECASE
+    r"(?:最初から|やり直し|はじめから|start over\b"
+    r"|(?:start (?:again )?)?from the (?:beginning|start)\b)"
+    r"[\s:：,、。.;–-]*",
+    re.IGNORECASE,
 )
+"""With the punctuation after it, because the rest is what is searched."""
 FEEDBACK_WORDS = re.compile(
     r"違う|間違|修正|変更|やり直|\b(?:wrong|incorrect|change|instead)\b", re.IGNORECASE
 )

@@ -108,14 +108,17 @@ async def _save(session: AsyncSession, run: RunRow, dream: ProjectDream) -> dict
     for ref, proposal in dream.proposals:
         proposal_id = await proposal.with_memories(ids).save(session)
         proposals |= {ref.name: str(proposal_id)} if proposal_id else {}
-    new = [str(each.memory_id) for each in saved if each.is_new]
-    for memory_id in new:
-        log.info(
-            "reflection_stored",
-            tenant_id=str(run.tenant_id),
-            project_id=dream.input.project_id,
-            memory_id=memory_id,
-        )
+    new: list[str] = []
+    for item, each in zip(items, saved, strict=True):
+        if each.is_new:
+            new.append(str(each.memory_id))
+            log.info(
+                "reflection_stored",
+                tenant_id=str(run.tenant_id),
+                project_id=dream.input.project_id,
+                reflection_id=new[-1],
+                importance=item.draft.importance,
+            )
     return {
         "episodes": len(dream.input.episodes),
         "counts": dream.input.counts.to_json(),
