@@ -14,6 +14,7 @@ from hansei.errors import EvaluationError
 from hansei.recording.encoding import to_text
 
 Split = Literal["stream", "held_out"]
+_CITATION = re.compile(r"\s*\[[a-z]+-\d{5}(?:,\s*[a-z]+-\d{5})*\]")
 TOLERANCE = 1e-6
 """Largest relative difference of two numbers that count as equal."""
 FIELDS = frozenset(
@@ -149,7 +150,11 @@ def _check_scoring(task: Task, has_scorer: bool) -> None:
 
 
 def score_by_match(task: Task, answer: Any, outcome: str | None) -> Score:
-    """Score an answer by `expected` and `match`, or by the outcome that the agent reports."""
+    """Score an answer by `expected` and `match`, or by the outcome that the agent reports. Cited
+    bullets, such as `[pat-00001]`, are no part of the answer: only arms with advice can cite.
+    """
+    if isinstance(answer, str) and not _CITATION.search(to_text(task.expected)):
+        answer = _CITATION.sub("", answer)
     if task.match == "outcome":
         return Score({"success": 1.0, "partial": 0.5}.get(outcome or "", 0.0))
     name = task.match or ("text" if isinstance(task.expected, str) else "json")

@@ -102,6 +102,12 @@ def test_expected_and_a_scorer_of_the_run() -> None:
         ("contains", "It is Basel, surely", "basel", 1),
         ("regex", "order 42", r"\b42\b", 1),
         ("items", "A, b ,d", "a,B,c", 2 / 3),
+        ("number", "79 [pat-00001]", 79, 1),
+        (None, "Basel [pat-00001] [mis-00002].", "basel", 1),
+        ("exact", "Basel [pat-00001, mis-00002]", "Basel", 1),
+        ("exact", "Basel [pat-1]", "Basel", 0),
+        ("exact", "see [pat-00001]", "see [pat-00001]", 1),
+        ("items", "a [pat-00001], b", "a,b", 1),
         ("items", "a", "a,b,c,d", 0.25),
     ],
 )
