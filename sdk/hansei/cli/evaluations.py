@@ -275,7 +275,7 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
     if as_json:
         print_json(document | {"calls_by_arm": calls, "expected_scores_wrong": wrong})
         return
-    print_text(f"{format_count(len(plan.tasks), 'task')} are valid. Nothing was called.")
+    print_text(f"Valid: {format_count(len(plan.tasks), 'task')}. Nothing was called.")
     print_table(("arm", "calls"), [[arm, str(count)] for arm, count in calls.items()])
     print_text(
         f"{len(checked) - len(wrong)} of {len(checked)} expected answers score as right. "

@@ -217,6 +217,8 @@ class Memory:
                     judged.add(task_of[run.trace_id])
                     if verdict["tag"] != "neutral":
                         followed.add(task_of[run.trace_id])
+        bullets = client.playbooks.bullets
+        waiting = bullets.list(PLAYBOOK, status="quarantined", project_id=project)
         return {
             "repeat": block.repeat,
             "window": block.window,
@@ -225,9 +227,8 @@ class Memory:
             "failed_runs": failed,
             "judged": sorted(judged),
             "followed": sorted(followed),
-            "bullets": len(
-                list(client.playbooks.bullets.list(PLAYBOOK, status="active", project_id=project))
-            ),
+            "bullets": len(list(bullets.list(PLAYBOOK, status="active", project_id=project))),
+            "waiting": sum(bullet.awaiting_confirmation for bullet in waiting),
             "usage": self.usage(block.repeat),
             "seconds": round(time.monotonic() - started, 3),
         }

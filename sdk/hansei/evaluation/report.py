@@ -195,6 +195,7 @@ class Report:
             "usd": sum(r["usage"].get("usd", 0.0) for r in last),
             "unpriced_calls": sum(r["usage"].get("unpriced", 0) for r in last),
             "bullets": sum(record["bullets"] for record in last) / len(last),
+            "waiting": sum(record.get("waiting", 0) for record in last) / len(last),
             "seconds": sum(record["seconds"] for record in self._learning),
             "failed_runs": [run for record in self._learning for run in record["failed_runs"]],
             "projects": sorted({record["project"] for record in self._learning}),
@@ -245,7 +246,12 @@ class Report:
                 "`hansei up`."
             )
         if learning and not learning["bullets"]:
-            notes.append("NOTHING LEARNED: the playbook has no bullet after the last window.")
+            notes.append(
+                "ALL ADVICE WAITS: each bullet repeats text of a tool or task, so no agent gets it "
+                "until a run that differs in more than numbers, or a person, confirms it."
+                if learning["waiting"]
+                else "NOTHING LEARNED: the playbook has no bullet after the last window."
+            )
         if learning and learning["unpriced_calls"]:
             notes.append(f"{learning['unpriced_calls']} model calls of the service have no price.")
         if failed := sum(bool(r["error"]) for r in self._answers):

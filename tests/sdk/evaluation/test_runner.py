@@ -200,7 +200,7 @@ def test_budget_without_known_prices_stops_after_the_first_call() -> None:
 def test_dry_run_calls_nothing_and_checks_expected_answers() -> None:
     result = run("run", "--tasks", write_tasks(), "--arms", "none,icl,hansei", "--dry-run")
     assert result.exit_code == 0
-    assert "12 tasks are valid" in result.output
+    assert "Valid: 12 tasks" in result.output
     assert "12 of 12 expected answers score as right" in result.output
     assert not Path("hansei-eval").exists()
 
