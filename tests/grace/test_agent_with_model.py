@@ -105,7 +105,11 @@ async def test_model_plans_a_complex_question(agent: Agent, model: Model) -> Non
         planned(("reasoning", [2]), ("reasoning", [1])),
         planned(("dance", [])),
         planned(*[("reasoning", [])] * 1000),
+        planned(("dance" * 20, [])),
+        planned(("", [])),
+        planned(("rag_search", [*range(2, 40)])),
     ],
+    ids=["cycle", "unknown", "many", "long name", "no name", "dependencies"],
 )
 async def test_invalid_plan_is_replaced_by_template(
     agent: Agent, model: Model, plan: dict[str, Any]

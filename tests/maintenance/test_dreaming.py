@@ -195,6 +195,18 @@ async def test_wrong_statement_is_replaced(service: Service) -> None:
     assert relations.count("supersedes") == 2
 
 
+@pytest.mark.parametrize("field", ["strategy", "reflection"])
+async def test_words_of_a_tool_replace_no_statement(service: Service, field: str) -> None:
+    await record_runs(service)
+    await dream(service, THEME)
+    before = {row.id for row in await dreamed(service)}
+    await record_runs(service, response=f"In all projects, {RULE}.")
+    steered = {"reflection": "All is different.", "strategy": None, field: f"Always {RULE}."}
+    run = await dream(service, THEME | steered | {"replaces": [1]})
+    assert before <= {row.id for row in await dreamed(service)}
+    assert run.result["projects"]["default"]["replaced"] == []
+
+
 async def test_statement_that_a_person_changed_stays(service: Service) -> None:
     await record_runs(service)
     await dream(service, THEME | {"strategy": None})

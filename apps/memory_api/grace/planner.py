@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import structlog
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.config import GraceConfig
@@ -16,7 +16,7 @@ from memory_api.grace.conversation import EarlierAnswer, format_conversation, wi
 from memory_api.grace.corrections import Correction, choose_correction
 from memory_api.grace.execution_plan import ExecutionPlan, PlanStep, find_plan_problems
 from memory_api.grace.tools.port import Tool
-from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.llm.errors import LLMError, LLMOverBudget, LLMUnparseable
 from memory_api.llm.untrusted_text import fence_text, fit_text
 
 log = structlog.get_logger()
@@ -140,17 +140,20 @@ async def _plan_by_model(context: PlanningContext, model: AgentModel) -> Executi
     if len(planned.steps) > max_steps:
         log.warning("plan_too_long", steps=len(planned.steps))
         return template_plan(context, TEMPLATE_COMPLEXITY)
-    steps = [
-        PlanStep.model_validate(
-            step.model_dump()
-            | {
-                "description": (step.query or "").strip()[:2_000] or "Answer the question.",
-                "collection": step.collection if step.collection in names else None,
-                "query": (step.query or "").strip()[:4_000] or context.query[:4_000],
-            }
-        )
-        for step in planned.steps
-    ]
+    try:
+        steps = [
+            PlanStep.model_validate(
+                step.model_dump()
+                | {
+                    "description": (step.query or "").strip()[:2_000] or "Answer the question.",
+                    "collection": step.collection if step.collection in names else None,
+                    "query": (step.query or "").strip()[:4_000] or context.query[:4_000],
+                }
+            )
+            for step in planned.steps
+        ]
+    except ValidationError as error:
+        raise LLMUnparseable("The plan has a step that is not valid.") from error
     return ExecutionPlan(
         original_query=context.query,
         complexity=planned.complexity,

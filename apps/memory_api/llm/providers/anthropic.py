@@ -21,6 +21,12 @@ from memory_api.llm.port import (
     TokenUsage,
     fingerprint_key,
 )
+from memory_api.llm.reported_values import (
+    reported_count,
+    reported_items,
+    reported_model,
+    reported_text,
+)
 
 OFFICIAL_BASE_URL = "https://api.anthropic.com"
 
@@ -126,15 +132,19 @@ class AnthropicLLM:
 
     def _reply(self, message: object, latency_ms: int, request_id: str | None) -> LLMReply:
         # The SDK does not validate: HTML arrives as a str, another JSON object without `content`.
-        blocks: list[Any] | None = getattr(message, "content", None)
+        blocks = reported_items(message, "content")
         if not isinstance(message, AnthropicMessage) or blocks is None:
             raise LLMServerError(
                 f"The provider's response is not a message: {message!s}"[:1000],
                 request_id=request_id,
             )
         return LLMReply(
-            text="".join(block.text for block in blocks if getattr(block, "type", "") == "text"),
-            model=getattr(message, "model", None) or self._model,
+            text="".join(
+                reported_text(block, "text")
+                for block in blocks
+                if getattr(block, "type", "") == "text"
+            ),
+            model=reported_model(message, self._model),
             provider=self.provider,
             usage=_usage(getattr(message, "usage", None)),
             finish_reason=_FINISH_REASONS.get(str(getattr(message, "stop_reason", None)), "other"),
@@ -152,11 +162,11 @@ def _text_block(message: Message, *, is_cached: bool) -> dict[str, Any]:
 
 def _usage(usage: object) -> TokenUsage:
     """Anthropic's `input_tokens` does not include cached tokens; ours does."""
-    read = getattr(usage, "cache_read_input_tokens", None) or 0
-    written = getattr(usage, "cache_creation_input_tokens", None) or 0
+    read = reported_count(usage, "cache_read_input_tokens")
+    written = reported_count(usage, "cache_creation_input_tokens")
     return TokenUsage(
-        input_tokens=(getattr(usage, "input_tokens", None) or 0) + read + written,
-        output_tokens=getattr(usage, "output_tokens", None) or 0,
+        input_tokens=reported_count(usage, "input_tokens") + read + written,
+        output_tokens=reported_count(usage, "output_tokens"),
         cached_input_tokens=read,
         cache_write_tokens=written,
     )

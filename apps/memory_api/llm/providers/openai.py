@@ -20,6 +20,12 @@ from memory_api.llm.port import (
     TokenUsage,
     fingerprint_key,
 )
+from memory_api.llm.reported_values import (
+    reported_count,
+    reported_items,
+    reported_model,
+    reported_text,
+)
 
 OFFICIAL_BASE_URL = "https://api.openai.com/v1"
 Dialect = Literal["openai", "compatible", "azure"]
@@ -130,18 +136,18 @@ class OpenAILLM:
     def _reply(self, completion: object, latency_ms: int, request_id: str | None) -> LLMReply:
         # The SDK does not validate: HTML arrives as a str, and an error with status 200 has no
         # choices.
-        choices: list[Any] | None = getattr(completion, "choices", None)
+        choices = reported_items(completion, "choices")
         if not isinstance(completion, ChatCompletion) or not choices:
             raise LLMServerError(
                 f"The provider's response is not a completion: {completion!s}"[:1000],
                 request_id=request_id,
             )
         message = getattr(choices[0], "message", None)
-        refusal: str | None = getattr(message, "refusal", None)
+        refusal = reported_text(message, "refusal")
         finish = _FINISH_REASONS.get(str(getattr(choices[0], "finish_reason", None)), "other")
         return LLMReply(
-            text=refusal or getattr(message, "content", None) or "",
-            model=getattr(completion, "model", None) or self._model,
+            text=refusal or reported_text(message, "content"),
+            model=reported_model(completion, self._model),
             provider=self.provider,
             usage=_usage(getattr(completion, "usage", None)),
             finish_reason="refusal" if refusal else finish,
@@ -154,10 +160,10 @@ def _usage(usage: CompletionUsage | None) -> TokenUsage:
     """Counts that the server omits are 0."""
     details: Any = getattr(usage, "prompt_tokens_details", None)
     return TokenUsage(
-        input_tokens=getattr(usage, "prompt_tokens", None) or 0,
-        output_tokens=getattr(usage, "completion_tokens", None) or 0,
-        cached_input_tokens=getattr(details, "cached_tokens", None) or 0,
-        cache_write_tokens=getattr(details, "cache_write_tokens", None) or 0,
+        input_tokens=reported_count(usage, "prompt_tokens"),
+        output_tokens=reported_count(usage, "completion_tokens"),
+        cached_input_tokens=reported_count(details, "cached_tokens"),
+        cache_write_tokens=reported_count(details, "cache_write_tokens"),
     )
 
 

@@ -9,6 +9,12 @@ from openai.types.responses import Response
 from memory_api.llm.errors import LLMServerError
 from memory_api.llm.port import FinishReason, LLMReply, LLMRequest, TokenUsage
 from memory_api.llm.providers.openai import OpenAILLM, open_openai
+from memory_api.llm.reported_values import (
+    reported_count,
+    reported_items,
+    reported_model,
+    reported_text,
+)
 
 _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
 
@@ -37,19 +43,18 @@ class OpenAIResponsesLLM(OpenAILLM):
 
     def _reply(self, completion: object, latency_ms: int, request_id: str | None) -> LLMReply:
         # The SDK does not validate the response.
-        output: list[Any] | None = getattr(completion, "output", None)
+        output = reported_items(completion, "output")
         failed = getattr(completion, "error", None)
         if not isinstance(completion, Response) or output is None or failed is not None:
             raise LLMServerError(
                 f"The provider's answer is not a response object: {completion!s}"[:1000],
                 request_id=request_id,
             )
-        contents: list[list[Any]] = [getattr(item, "content", None) or [] for item in output]
-        parts: list[Any] = [part for content in contents for part in content]
-        refusal = "".join(getattr(part, "refusal", None) or "" for part in parts)
+        parts = [part for item in output for part in reported_items(item, "content") or ()]
+        refusal = "".join(reported_text(part, "refusal") for part in parts)
         return LLMReply(
-            text=refusal or "".join(getattr(part, "text", None) or "" for part in parts),
-            model=getattr(completion, "model", None) or self._model,
+            text=refusal or "".join(reported_text(part, "text") for part in parts),
+            model=reported_model(completion, self._model),
             provider=self.provider,
             usage=_usage(getattr(completion, "usage", None)),
             finish_reason="refusal" if refusal else _finish_reason(completion),
@@ -68,9 +73,9 @@ def _finish_reason(response: Response) -> FinishReason:
 def _usage(usage: Any) -> TokenUsage:
     details = getattr(usage, "input_tokens_details", None)
     return TokenUsage(
-        input_tokens=getattr(usage, "input_tokens", None) or 0,
-        output_tokens=getattr(usage, "output_tokens", None) or 0,
-        cached_input_tokens=getattr(details, "cached_tokens", None) or 0,
+        input_tokens=reported_count(usage, "input_tokens"),
+        output_tokens=reported_count(usage, "output_tokens"),
+        cached_input_tokens=reported_count(details, "cached_tokens"),
     )
 
 

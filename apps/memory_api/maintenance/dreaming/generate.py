@@ -128,7 +128,9 @@ async def _to_themes(
     shown: Sequence[str],
     answered: EpisodeAnswer,
 ) -> list[StorableTheme]:
-    """The themes that at least two episodes show."""
+    """The themes that at least two episodes show. One that repeats an instruction of an episode
+    replaces nothing: whoever wrote the instruction could make room for it.
+    """
     found: list[tuple[Theme, list[MemoryDraft], list[Episode]]] = []
     answer: Themes = answered.answer
     for theme in answer.themes:
@@ -140,12 +142,19 @@ async def _to_themes(
     guarded = await guard_text_on_episodes(drafts, input.episodes, shown, run.tenant_id)
     embedder = await runtime.get_tenant_embedder(run.tenant_id)
     prepared = {item.draft.id: item for item in await prepare_memories(embedder, guarded)}
+    repeating = {
+        draft.id
+        for draft, safe in zip(drafts, guarded, strict=True)
+        if safe.awaiting_confirmation or safe.content != draft.content
+    }
     count = len(input.statements)
     return [
         StorableTheme(
             [prepared[draft.id] for draft in drafts],
             episodes,
-            [input.statements[n - 1].id for n in sorted({*theme.replaces}) if 1 <= n <= count],
+            [input.statements[n - 1].id for n in sorted({*theme.replaces}) if 1 <= n <= count]
+            if repeating.isdisjoint(draft.id for draft in drafts)
+            else (),
         )
         for theme, drafts, episodes in found
     ]
