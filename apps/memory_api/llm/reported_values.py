@@ -1,5 +1,5 @@
-"""Reads the fields of a provider's response. The SDKs do not validate, so each field may be any JSON
-value, and its text may be one that cannot be stored.
+"""Reads the fields of a provider's response. The SDKs do not validate, so each field may be any
+JSON value, and its text may be one that cannot be stored.
 """
 
 from __future__ import annotations
