@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 WEB_SEARCH = "web_search"
 BUDGET_WARNED = "budget_warned"
-"""Keys of `options`: the warning about the budget was sent; the price of the model is unknown."""
+"""The name in `options` of a run that was warned about its budget."""
 
 
 def decide_next(
@@ -144,7 +144,7 @@ def _cost_unknown(leg: Leg, agent_run: AgentRunRow) -> list[tuple[str, dict[str,
         "max_tokens_per_run": limits.max_tokens_per_run,
     }
     log.warning("agent_cost_unknown", agent_run_id=str(agent_run.id), **data)
-    return [("cost_unknown", data)]
+    return [(COST_UNKNOWN, data)]
 
 
 def _near_limit(leg: Leg, agent_run: AgentRunRow) -> list[tuple[str, dict[str, Any]]]:

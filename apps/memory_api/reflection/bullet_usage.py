@@ -16,11 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.schemas import MemoryStatus
-from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.bullet_rows import bullets_by_key, to_bullet
 from memory_api.playbooks.citations import extract_cited_ids, resolve_citations
 from memory_api.playbooks.models import Bullet
 from memory_api.playbooks.queries import find_bullets, list_bullets_as_of
 from memory_api.playbooks.ref import PlaybookRef
+from memory_api.playbooks.retrieval.prompt_block import format_advice
 from memory_api.playbooks.state import parse_key
 from memory_api.text.terms import tokenize
 from memory_api.trace_analysis.arguments import as_items
@@ -83,7 +84,7 @@ async def load_bullet_usage(
     if playbook is None:
         return BulletUsage()
     used = await _find_used_bullets(session, trace, events, playbook)
-    texts = {item.key: bullet_text(item.bullet) for item in used}
+    texts = {item.key: format_advice(item.bullet) for item in used}
     texts |= await _load_served_texts(session, playbook)
     ref = PlaybookRef(playbook.project_id, playbook.name)
     return BulletUsage(ref, used, texts, playbook.focus)
@@ -122,14 +123,7 @@ async def _load_served_texts(session: AsyncSession, playbook: Any) -> dict[str, 
     rows = await find_bullets(session, playbook.scope_id, playbook.bullet_keys)
     ids = [row.id for row in rows.values()]
     served = await list_bullets_as_of(session, playbook.scope_id, playbook.version, ids)
-    return {row.key: bullet_text(row) for row in served}
-
-
-def bullet_text(bullet: Any) -> str:
-    """`title: advice (when: condition)`, as a prompt shows a bullet after its key."""
-    title = f"{bullet.title}: " if bullet.title else ""
-    when = f" (when: {bullet.when_to_use})" if bullet.when_to_use else ""
-    return f"{title}{bullet.content}{when}"
+    return {key: format_advice(bullet) for key, bullet in bullets_by_key(served).items()}
 
 
 async def _load_playbook(session: AsyncSession, trace: TraceRow) -> Any:

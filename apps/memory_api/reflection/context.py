@@ -19,7 +19,8 @@ from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.reflection.bullet_usage import UsedBullet, bullet_text, load_bullet_usage
+from memory_api.playbooks.retrieval.prompt_block import format_advice
+from memory_api.reflection.bullet_usage import UsedBullet, load_bullet_usage
 from memory_api.runs.chain import OUTCOME
 from memory_api.runs.tables import RunRow
 from memory_api.trace_analysis.analyze import analyze_trace
@@ -283,7 +284,7 @@ class ReflectionInput:
     def evidence(self) -> Evidence:
         """The evidence with the used bullets and all known lessons."""
         bullets = [
-            PromptBullet(used.key, bullet_text(used.bullet), used.usage)
+            PromptBullet(used.key, format_advice(used.bullet), used.usage)
             for used in self.used_bullets
         ]
         known = [

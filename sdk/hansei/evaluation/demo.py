@@ -8,11 +8,11 @@ if its advice names the tool.
 from __future__ import annotations
 
 import json
-import re
 from itertools import product
 
 from hansei._model import Json
 from hansei.evaluation.plan import Protocol
+from hansei.evaluation.tasks import BULLET_KEY
 
 TITLE = "DEMONSTRATION of the tool with a scripted agent. It shows no gain of any real agent."
 PROTOCOL = Protocol(arms=("none", "hansei", "icl", "examples"), held_out=8, feedback="text")
@@ -65,7 +65,7 @@ def answer(request: Json) -> Json:
         events.append({"event_type": "tool_call", "content": arguments, **shared})
         failed = {"error": {"message": result}} if result != "ok" else {}
         events.append({"event_type": "tool_response", "content": result, **shared, **failed})
-    for key in re.findall(r"[a-z]+-\d{5}", lines[0]) if lines else ():
+    for key in BULLET_KEY.findall(lines[0]) if lines else ():
         events.append({"event_type": "llm_response", "content": f"I follow [{key}]."})
     used = 50 + len(advice) // 4
     usage = {"input_tokens": used, "output_tokens": 20, "usd": used / 1e6}

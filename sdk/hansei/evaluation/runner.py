@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import deque
@@ -26,10 +25,10 @@ from hansei.evaluation.agents import (
 from hansei.evaluation.memory import Memory
 from hansei.evaluation.plan import SERVICE_ARMS, Block, Call, Plan
 from hansei.evaluation.records import ANSWERS_FILE, LEARNING_FILE, RecordFile, read_records
+from hansei.evaluation.tasks import BULLET_KEY
 from hansei.recording.encoding import to_text
 
 MAX_FAILURES_IN_A_ROW = 5
-BULLET_KEY = re.compile(r"\b[a-z]+-\d{5}\b")
 
 
 @dataclass(frozen=True)

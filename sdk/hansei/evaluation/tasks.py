@@ -14,7 +14,8 @@ from hansei.errors import EvaluationError
 from hansei.recording.encoding import to_text
 
 Split = Literal["stream", "held_out"]
-_CITATION = re.compile(r"\s*\[[a-z]+-\d{5}(?:,\s*[a-z]+-\d{5})*\]")
+BULLET_KEY = re.compile(r"\b[a-z]+-\d{5}\b")
+_CITATION = re.compile(rf"\s*\[{BULLET_KEY.pattern}(?:,\s*{BULLET_KEY.pattern})*\]")
 TOLERANCE = 1e-6
 """Largest relative difference of two numbers that count as equal."""
 FIELDS = frozenset(
@@ -154,7 +155,8 @@ def score_by_match(task: Task, answer: Any, outcome: str | None) -> Score:
     bullets, such as `[pat-00001]`, are no part of the answer: only arms with advice can cite.
     """
     if isinstance(answer, str) and not _CITATION.search(to_text(task.expected)):
-        answer = _CITATION.sub("", answer)
+        bare, citations = _CITATION.subn("", answer)
+        answer = bare.strip() if citations else answer
     if task.match == "outcome":
         return Score({"success": 1.0, "partial": 0.5}.get(outcome or "", 0.0))
     name = task.match or ("text" if isinstance(task.expected, str) else "json")

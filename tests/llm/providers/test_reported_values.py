@@ -12,7 +12,7 @@ import pytest
 
 from memory_api.llm.errors import LLMServerError
 from memory_api.llm.port import LLM, LLMRequest, Message, TokenUsage
-from memory_api.llm.reported_values import MAX_TOKEN_COUNT
+from memory_api.llm.providers.reported_values import MAX_TOKEN_COUNT
 from tests.support.stub_provider import Behaviour, Call, StubProvider, answer
 from tests.support.stub_provider.behaviours import Fail
 from tests.support.stub_provider.shapes import Tokens, body_of

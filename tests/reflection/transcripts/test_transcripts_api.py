@@ -74,11 +74,11 @@ async def test_prompt_shows_the_used_bullets_and_the_messages(coding: Service) -
 
 
 async def test_prompt_separates_title_condition_and_advice(coding: Service) -> None:
-    changes = {"title": "Small files", "when_to_use": "A file has less than 1 MB."}
+    changes = {"title": "Short inputs", "when_to_use": "a file has less than 1 MB."}
     url = "/api/v1/playbooks/coding/bullets/pat-00001"
     assert (await coding.api.patch(url, json=changes)).status_code == 200
     await send(coding)
-    line = "Small files: Read small files in one go. (when: A file has less than 1 MB.)"
+    line = "Short inputs. When a file has less than 1 MB: Read small files in one go."
     assert f"[pat-00001] (cited): {line}\n" in coding.stub.calls[0].user
 
 

@@ -105,6 +105,7 @@ def test_expected_and_a_scorer_of_the_run() -> None:
         ("number", "79 [pat-00001]", 79, 1),
         (None, "Basel [pat-00001] [mis-00002].", "basel", 1),
         ("exact", "Basel [pat-00001, mis-00002]", "Basel", 1),
+        ("exact", "[pat-00001] Basel", "Basel", 1),
         ("exact", "Basel [pat-1]", "Basel", 0),
         ("exact", "see [pat-00001]", "see [pat-00001]", 1),
         ("items", "a [pat-00001], b", "a,b", 1),

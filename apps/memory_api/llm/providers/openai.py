@@ -20,7 +20,7 @@ from memory_api.llm.port import (
     TokenUsage,
     fingerprint_key,
 )
-from memory_api.llm.reported_values import (
+from memory_api.llm.providers.reported_values import (
     reported_count,
     reported_items,
     reported_model,

@@ -9,7 +9,7 @@ from openai.types.responses import Response
 from memory_api.llm.errors import LLMServerError
 from memory_api.llm.port import FinishReason, LLMReply, LLMRequest, TokenUsage
 from memory_api.llm.providers.openai import OpenAILLM, open_openai
-from memory_api.llm.reported_values import (
+from memory_api.llm.providers.reported_values import (
     reported_count,
     reported_items,
     reported_model,

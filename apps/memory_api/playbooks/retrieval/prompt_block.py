@@ -141,9 +141,9 @@ def _fill(template: str, key_points: str) -> str:
     return prompts.render_template(template, {"key_points": key_points})
 
 
-def _format_for_prompt(bullet: ShownBullet) -> str:
-    """One bullet without repetitions. Further lines are indented, so that no text of a bullet looks
-    like a heading or another bullet.
+def format_advice(bullet: ShownBullet) -> str:
+    """Title, condition and advice of a bullet as one text, without repetitions and without the key:
+    `Large exports. When an export is large: split the period into months.`
     """
     text = bullet.content
     if bullet.when_to_use and (when := parts_not_in_content(bullet.when_to_use, bullet.content)):
@@ -151,7 +151,14 @@ def _format_for_prompt(bullet: ShownBullet) -> str:
         text = f"{_format_condition(when)} {text}" if is_whole else f"{text} {when}"
     if bullet.title and (title := parts_not_in_content(bullet.title, bullet.content)):
         text = f"{_end_with(title, '.')} {text}"
-    return f"- [{bullet.id}] {_indent(text, '  ')}"
+    return text
+
+
+def _format_for_prompt(bullet: ShownBullet) -> str:
+    """Further lines are indented, so that no text of a bullet looks like a heading or another
+    bullet.
+    """
+    return f"- [{bullet.id}] {_indent(format_advice(bullet), '  ')}"
 
 
 def _format_condition(when: str) -> str:
