@@ -171,11 +171,11 @@ def _require_local(url: str, path: Path) -> None:
 
 
 def _is_trusted(path: Path) -> bool:
-    """Whether the current user or root owns the file.
+    """Whether the current user or root owns the file. Root may choose a folder of another user.
 
     A file that another user left in a parent directory such as /tmp must not receive traces.
     """
-    if os.name == "nt" or os.geteuid() == 0:
+    if os.name == "nt" or (os.geteuid() == 0 and _is_of_user(path)):
         return True
     return path.stat().st_uid in (0, os.geteuid())
 

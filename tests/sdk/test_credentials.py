@@ -82,6 +82,18 @@ def test_file_of_another_user_is_ignored(nobody: Path, monkeypatch: pytest.Monke
     assert find_file() == path
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_root_uses_no_file_that_another_user_left_above(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of root were sent to the service on this machine that it named."""
+    path = save_credentials(nobody / ".hansei", STORED)
+    os.chown(path, 12345, 12345)
+    assert find_file() is None
+    monkeypatch.setenv("HANSEI_DATA_DIR", str(path.parent))
+    assert find_file() == path
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"url": 1, "api_key": "k"}', '{"url": "http://x"}']
 )

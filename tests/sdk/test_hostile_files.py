@@ -6,6 +6,7 @@ import json
 import time
 
 from hansei.playbook_import import parse_lessons
+from hansei.recording.delivery import parse_run
 from hansei.session_files import read_session_file
 
 
@@ -22,3 +23,12 @@ def test_entry_that_is_nested_too_deeply_is_skipped() -> None:
     session = read_session_file(deep + b"\n" + good)
     assert [line.reason for line in session.skipped] == ["nested too deeply"]
     assert len(session.messages) == 1
+
+
+def test_damaged_lines_of_a_recorded_run_are_skipped() -> None:
+    """They stopped the delivery of all runs in the spool."""
+    deep = 'T{"query":' + "[" * 100_000 + "]" * 100_000 + "}"
+    text = f'T{{"metadata":5,"task_description":"a task"}}\n{deep}\nE{{"content":"x"}}\n'
+    run = parse_run("a", text)
+    assert run.fields == {"task_description": "a task", "metadata": {}}
+    assert run.events == ['{"content":"x"}']

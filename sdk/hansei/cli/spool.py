@@ -55,7 +55,7 @@ def resend(ids: Ids = None) -> None:
     spool = DiskSpool(_folder())
     try:
         for file in refused:
-            spool.restore(file.path)
+            spool.restore(file)
         waiting = spool.count_ready()
         with open_client(timeout=SEND_TIMEOUT_SECONDS) as client:
             delivery = Delivery(client, spool)

@@ -24,7 +24,8 @@ from typing import cast
 
 from hansei._model import Json
 from hansei.coding_agents.hook_settings import write_atomically
-from hansei.errors import BadRequestError
+from hansei.errors import BadRequestError, ConfigurationError
+from hansei.private_folder import require_private
 from hansei.session_files import read_session_file
 
 if sys.platform != "win32":
@@ -74,13 +75,22 @@ def state_directory() -> Path:
 
 
 class SessionStore:
+    """Raises `ConfigurationError` for a folder that another user could have prepared: its accounts
+    say where transcripts are sent.
+    """
+
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory or state_directory()
         self.spool = self.directory / "spool"
         self.sessions = self.directory / "sessions"
         self.accounts = self.directory / "accounts"
-        for folder in (self.directory, self.spool, self.sessions):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            require_private(self.directory)
+        except PermissionError as error:
+            raise ConfigurationError(f"{error.strerror} Set another HANSEI_STATE_DIR.") from error
+        for folder in (self.spool, self.sessions):
+            folder.mkdir(exist_ok=True, mode=0o700)
 
     @contextmanager
     def lock(self, name: str, *, wait: bool = True) -> Generator[bool]:

@@ -195,8 +195,10 @@ def parse_run(name: str, text: str) -> RecordedRun:
         if line.startswith("E"):
             events.append(line[1:])
         elif line.startswith("T"):
-            metadata = fields["metadata"] | value.pop("metadata", {})
-            fields |= value | {"metadata": metadata}
+            metadata = value.pop("metadata", {})
+            if isinstance(metadata, dict):
+                fields["metadata"] |= metadata
+            fields |= value
     reflect: ReflectMode = fields.pop("_reflect", "auto")
     return RecordedRun(name, fields, events or [NO_EVENTS], reflect)
 
@@ -204,6 +206,6 @@ def parse_run(name: str, text: str) -> RecordedRun:
 def _parse_object(text: str) -> dict[str, Any] | None:
     try:
         value: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None

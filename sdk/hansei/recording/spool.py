@@ -11,11 +11,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +21,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
+
+from hansei.private_folder import PrivateFolder
 
 MAX_DISK_BYTES = 512 * 1024 * 1024
 """Traces of one process that are not sent yet. More is not recorded."""
@@ -114,18 +114,22 @@ class MemorySpool:
 
 
 class DiskSpool:
-    """Traces as files below `folder`, readable by this user only."""
+    """Traces as files below `folder`, readable by this user only. The name of a trace that is ready
+    is its path in the folder.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Raises `OSError` if the folder cannot be written."""
-        self._folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _require_own(folder)
-        name = f"{os.getpid()}-{uuid4().hex[:8]}"
-        unlocked = folder / f".{name}"  # hidden from other processes until it is locked
-        unlocked.mkdir(mode=0o700)
-        lock = _take_lock(unlocked)
-        self._own = unlocked.rename(folder / name)
+        """Raises `OSError` if the folder cannot be written, or if other users can."""
+        self._folder = PrivateFolder(folder)
+        try:
+            self._own = f"{os.getpid()}-{uuid4().hex[:8]}"
+            unlocked = f".{self._own}"  # hidden from other processes until it is locked
+            self._folder.make(unlocked)
+            lock = _take_lock(self._folder, unlocked)
+            self._folder.rename(unlocked, self._own)
+        except OSError:
+            self._folder.close()
+            raise
         self._locks = {self._own: lock}
         """The folders whose traces this process sends."""
         self._size = 0
@@ -135,8 +139,11 @@ class DiskSpool:
         data = text.encode()
         if self._size + len(data) > MAX_DISK_BYTES:
             raise OSError(errno.ENOSPC, "The spool folder is full.")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        descriptor = os.open(self._own / f"{name}.open", flags, 0o600)
+        self._append(f"{self._own}/{name}.open", data, os.O_CREAT)
+        self._size += len(data)
+
+    def _append(self, name: str, data: bytes, flags: int = 0) -> None:
+        descriptor = self._folder.open(name, os.O_WRONLY | os.O_APPEND | flags)
         try:
             before = os.fstat(descriptor).st_size
             try:
@@ -148,74 +155,82 @@ class DiskSpool:
                 raise
         finally:
             os.close(descriptor)
-        self._size += len(data)
 
     def finish(self, name: str) -> None:
-        os.replace(self._own / f"{name}.open", self._own / f"{name}.ready")
+        name = f"{self._own}/{name}"
+        self._folder.rename(f"{name}.open", f"{name}.ready")
 
     def list_ready(self) -> list[str]:
-        found = [path for folder in self._locks for path in folder.glob("*.ready")]
-        dated = sorted((path.stat().st_mtime_ns, str(path)) for path in found)
-        return [path for _, path in dated]
+        found = [(self._folder.status(name).st_mtime_ns, name) for name in self._ready()]
+        return [name for _, name in sorted(found)]
+
+    def _ready(self) -> list[str]:
+        return [name for each in self._locks for name in self._folder.files(each, ".ready")]
 
     def read(self, name: str) -> str:
-        return Path(name).read_text(encoding="utf-8", errors="replace")
+        with open(self._folder.open(name, os.O_RDONLY), "rb") as file:
+            return file.read().decode(errors="replace")
 
     def remove(self, name: str) -> None:
-        path = Path(name)
-        self._release(path, path.stat().st_size)
-        path.unlink()
-        self._drop_if_empty(path.parent)
+        self._release(name)
+        self._folder.remove(name)
+        self._drop_if_empty(name.partition("/")[0])
 
     def reject(self, name: str, reason: str) -> None:
-        target = self._folder / REJECTED_FOLDER
-        target.mkdir(mode=0o700, exist_ok=True)
-        path = Path(name)
-        self._release(path, path.stat().st_size)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"R{json.dumps(reason)}\n")
-        os.replace(path, target / path.name)
-        self._drop_if_empty(path.parent)
+        with suppress(FileExistsError):
+            self._folder.make(REJECTED_FOLDER)
+        self._release(name)
+        self._append(name, f"R{json.dumps(reason)}\n".encode())
+        folder, _, file = name.partition("/")
+        self._folder.rename(name, f"{REJECTED_FOLDER}/{file}")
+        self._drop_if_empty(folder)
 
-    def restore(self, path: Path) -> None:
+    def restore(self, file: SpoolFile) -> None:
         """Send a rejected trace again."""
-        os.replace(path, self._own / path.name)
+        name = file.path.name
+        self._folder.rename(f"{REJECTED_FOLDER}/{name}", f"{self._own}/{name}")
 
     def count_ready(self) -> int:
-        return sum(1 for folder in self._locks for _ in folder.glob("*.ready"))
+        return len(self._ready())
 
     def adopt(self) -> None:
-        for other in _other_folders(self._folder):
-            if other not in self._locks:
+        for other in self._folder.folders():
+            is_spool = other != REJECTED_FOLDER and not other.startswith(".")
+            if is_spool and other not in self._locks:
                 self._adopt(other)
 
     def leave(self) -> None:
         for lock in self._locks.values():
             _release_lock(lock)  # the parent's descriptor still holds the lock
         self._locks = {}
+        self._folder.close()
 
     def close(self) -> None:
-        if _is_empty(self._own):
-            shutil.rmtree(self._own, ignore_errors=True)
+        if self._own in self._locks and self._is_empty(self._own):
+            with suppress(OSError):
+                self._folder.remove_folder(self._own)
         self.leave()
 
-    def _release(self, path: Path, size: int) -> None:
-        if path.parent == self._own:
-            self._size -= size
+    def _release(self, name: str) -> None:
+        if name.startswith(f"{self._own}/"):
+            self._size -= self._folder.status(name).st_size
 
-    def _adopt(self, folder: Path) -> None:
+    def _adopt(self, folder: str) -> None:
         """Take over the traces of a process that has ended; do nothing if it runs."""
         with suppress(OSError):
-            self._locks[folder] = _take_lock(folder)
-            for path in folder.glob("*.open"):
-                with path.open("a", encoding="utf-8") as file:
-                    file.write("\n" + INTERRUPTED)  # the last line may be cut
-                path.replace(path.with_suffix(".ready"))
+            self._locks[folder] = _take_lock(self._folder, folder)
+            for name in self._folder.files(folder, ".open"):
+                self._append(name, b"\n" + INTERRUPTED.encode())  # the last line may be cut
+                self._folder.rename(name, f"{name.removesuffix('.open')}.ready")
             self._drop_if_empty(folder)
 
-    def _drop_if_empty(self, folder: Path) -> None:
-        if folder != self._own and _is_empty(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+    def _is_empty(self, folder: str) -> bool:
+        return self._folder.files(folder) in ([], [f"{folder}/{_LOCK}"])
+
+    def _drop_if_empty(self, folder: str) -> None:
+        if folder != self._own and self._is_empty(folder):
+            with suppress(OSError):
+                self._folder.remove_folder(folder)
             _release_lock(self._locks.pop(folder))
 
 
@@ -239,7 +254,8 @@ class SpoolFile:
 
 def list_files(folder: Path) -> list[SpoolFile]:
     """The traces of all processes, oldest first. Changes nothing."""
-    found = [_describe(path) for path in folder.glob("*/*") if path.suffix in _STATES]
+    paths = [path for path in folder.glob("*/*") if path.suffix in _STATES]
+    found = [_describe(path) for path in paths if not path.is_symlink() and path.is_file()]
     return sorted((file for file in found if file), key=lambda file: file.changed_at)
 
 
@@ -293,34 +309,14 @@ def _home() -> Path:
         return Path(tempfile.gettempdir()) / f"hansei-{uuid4().hex}"
 
 
-def _require_own(folder: Path) -> None:
-    """Raises `OSError` if another user could have prepared the folder. In a folder that all may
-    write, a link of theirs could lead to another folder of this user.
-    """
-    if sys.platform == "win32":
-        return
-    if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, "Another user could have prepared the spool folder.")
-
-
-def _is_empty(folder: Path) -> bool:
-    return all(path.name == _LOCK for path in folder.iterdir())
-
-
-def _other_folders(folder: Path) -> Iterator[Path]:
-    for other in folder.iterdir():
-        if other.name != REJECTED_FOLDER and not other.name.startswith(".") and other.is_dir():
-            yield other
-
-
 if sys.platform == "win32":
 
-    def _take_lock(folder: Path) -> int:
+    def _take_lock(folder: PrivateFolder, name: str) -> int:
         """Windows cannot rename a folder with an open file, so nothing holds it there: a folder
         without changes for an hour is free. Raises `OSError` if it may be in use.
         """
-        is_recent = time.time() - folder.stat().st_mtime < UNUSED_SECONDS
-        if is_recent and not _is_empty(folder):
+        is_recent = time.time() - folder.status(name).st_mtime < UNUSED_SECONDS
+        if is_recent and folder.files(name):
             raise PermissionError(errno.EACCES, "The folder may be in use.")
         return -1
 
@@ -330,9 +326,9 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _take_lock(folder: Path) -> int:
+    def _take_lock(folder: PrivateFolder, name: str) -> int:
         """The descriptor that holds a folder's lock. Raises `OSError` if a process holds it."""
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = folder.open(f"{name}/{_LOCK}", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
