@@ -83,7 +83,7 @@ $(VENV)/bin/python:
 
 # hansei and hansei-server are installed as .pth files and entry points, without a download.
 $(VENV)/.installed: $(VENV)/bin/python requirements.lock pyproject.toml sdk/pyproject.toml
-	@echo "Installing the packages of the service (about a minute, 340 MB) …"
+	@echo "Installing the packages of the service (about a minute, 470 MB) …"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	@echo "Installing Hansei …"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./sdk -e .

@@ -143,8 +143,8 @@ def top(
         list[str] | None,
         typer.Option(
             help="Address of an API process or of a worker's metrics port. Can be repeated. "
-            "Default: API and worker of `hansei up`, otherwise http://127.0.0.1:8321 and the "
-            "worker of HANSEI_WORKER_METRICS_PORT."
+            "Default: HANSEI_URL, or API and worker of `hansei up`; and the worker of "
+            "HANSEI_WORKER_METRICS_PORT."
         ),
     ] = None,
     token: Annotated[

@@ -41,7 +41,7 @@ from memory_api.runtime import Runtime
 from memory_api.traces.schemas import OutcomeConflict, OutcomeType
 from tests.conftest import Database, TestTenant
 from tests.support.api_calls import new_trace
-from tests.support.server_command import run_command
+from tests.support.server_command import run_command, run_command_here
 
 
 async def test_healthy_database_has_no_findings(runtime: Runtime) -> None:
@@ -234,6 +234,14 @@ async def test_missing_and_expiring_keys_are_found(
     assert "without a usable API key" in message
     assert str(tenant.id) in message
     assert "hansei key create" in fix
+
+
+def test_check_creates_no_database(tmp_path: Path) -> None:
+    """A client's folder has none: its service runs elsewhere."""
+    for command in (("doctor",), ("tenant", "list"), ("maintain", "upkeep", "--all")):
+        status, shown, error = run_command_here(command, {"HANSEI_DATA_DIR": str(tmp_path / "no")})
+        assert (status, "No database in" in shown + error) == (1, True), shown + error
+    assert not list(tmp_path.iterdir())
 
 
 async def test_json_is_the_only_output(database: Database, tmp_path: Path) -> None:

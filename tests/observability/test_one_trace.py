@@ -226,6 +226,25 @@ def test_top_reads_the_data_directory(tmp_path: Path) -> None:
     assert (status, "http://127.0.0.1:1/metrics" in error) == (1, True)
 
 
+def test_top_reads_the_service_of_the_environment(
+    observed: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same one that every other command uses, also beside a folder of another service."""
+    save_credentials(tmp_path / ".hansei", Credentials("http://127.0.0.1:1", "hsk_x"))
+    monkeypatch.chdir(tmp_path)
+    env = {"HANSEI_URL": observed.installation.url, "HANSEI_METRICS_TOKEN": TOKEN}
+    status, shown, error = run_command_here(("top", "--once"), env | {"COLUMNS": "200"})
+    assert status == 0, error
+    assert f"Metrics: {observed.installation.url}/metrics" in shown
+    assert f"Unknown: no API key for {observed.installation.url}" in shown
+
+
+def test_top_without_a_service_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, error = run_command_here(("top", "--once"), {"HOME": str(tmp_path)})
+    assert (status, "No credentials found" in error) == (1, True)
+
+
 def test_opentelemetry_is_not_imported_without_endpoint() -> None:
     program = (
         "import sys; import memory_api.main, memory_api.commands.processes;"

@@ -90,7 +90,7 @@ async def _require_playbook(session: AsyncSession, project: str, name: str) -> N
         playbooks.name == name,
     )
     if await session.scalar(statement) is None:
-        raise NotFound("Playbook not found.")
+        raise NotFound(f"Playbook '{name}' not found.")
 
 
 async def create_login(session: AsyncSession, verifier: str) -> str:

@@ -99,16 +99,24 @@ class DatabaseUrls:
 
 
 @contextmanager
-def open_database(settings: Settings, data_dir: Path | None) -> Generator[DatabaseUrls]:
+def open_database(
+    settings: Settings, data_dir: Path | None, *, create: bool = False
+) -> Generator[DatabaseUrls]:
     """Open the database of HANSEI_DATABASE_URL, or the embedded server if this is unset or
     `data_dir` is given. The embedded server runs at least until the block ends. SIGINT and SIGTERM
-    end the block with KeyboardInterrupt, and then wait until the server has stopped.
+    end the block with KeyboardInterrupt, and then wait until the server has stopped. Raises
+    `CommandFailed` if the data directory has no database, except with `create`.
     """
     app = settings.database_url or settings.worker_url
     if data_dir is None and app is not None:
         yield DatabaseUrls(app, settings.worker_url or app, settings.owner_url)
         return
     server = EmbeddedPostgres(data_dir or settings.data_dir)
+    if not create and not server.exists():
+        raise CommandFailed(
+            f"No database in {server.data_dir}. Run this command where `hansei up` runs, pass its"
+            " --data-dir, or set HANSEI_DATABASE_URL."
+        )
     with _stop_signals(server.stop):
         try:
             server.start()

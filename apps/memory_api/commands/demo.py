@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from hansei.credentials import DEFAULT_URL, load_credentials
 from memory_api.commands.database import CommandFailed, DatabaseUrls, exit_on_error, open_database
 from memory_api.commands.migrate import migrate_and_grant
 from memory_api.commands.tenants import owner_sessions
@@ -32,7 +33,7 @@ def run(tenant: str, remove: bool, data_dir: Path | None, json: bool) -> None:
     with exit_on_error():
         settings = Settings.load()
         configure_logging(settings.log_format, "error")
-        with open_database(settings, data_dir) as urls:
+        with open_database(settings, data_dir, create=True) as urls:
             work = _remove(urls, tenant) if remove else _load(settings, urls, tenant, json)
             asyncio.run(work)
 
@@ -59,13 +60,21 @@ async def _load(settings: Settings, urls: DatabaseUrls, name: str, json: bool) -
         return
     _show_progress(DAYS)
     seconds = time.monotonic() - started
+    url = _service_url(urls)
     playbooks = " and ".join(f"{desk.playbook} ({desk.about.lower()})" for desk in desks)
     typer.echo(
         f"Loaded {len(loader.trace_ids)} agent runs over {DAYS} days in {seconds:.0f} seconds:"
         f" {playbooks}.\n\n{ABOUT}\n\nAPI key of tenant {name}:\n\n  {key}\n\n"
-        f"Use it at /console, or `export HANSEI_API_KEY={key}`.\n"
+        f"Use it at {url}/console, or `export HANSEI_URL={url} HANSEI_API_KEY={key}`.\n"
         f"`hansei demo --remove` deletes the tenant."
     )
+
+
+def _service_url(urls: DatabaseUrls) -> str:
+    """That of `hansei up` with this data directory, otherwise the default of a service."""
+    folder = urls.embedded.data_dir if urls.embedded is not None else None
+    running = load_credentials(folder) if folder is not None else None
+    return running.url if running else DEFAULT_URL
 
 
 async def _remove(urls: DatabaseUrls, name: str) -> None:

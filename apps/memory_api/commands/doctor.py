@@ -70,9 +70,7 @@ def run(data_dir: Path | None, json: bool) -> None:
             with open_database(settings, data_dir) as urls:
                 results = asyncio.run(run_checks(settings, urls))
         except CommandFailed as error:
-            results = [
-                CheckResult("database", False, str(error), "See the log file in the message.")
-            ]
+            results = [CheckResult("database", False, str(error))]
     _print_results(results, json)
     sys.exit(0 if all(result.ok for result in results) else 1)
 

@@ -44,7 +44,7 @@ def run_migrate(data_dir: Path | None, revision: str = "head") -> None:
             )
             asyncio.run(migrate_and_grant(urls, revision))
         else:
-            with open_database(settings, data_dir) as urls:
+            with open_database(settings, data_dir, create=True) as urls:
                 asyncio.run(migrate_and_grant(urls, revision))
     newest = head_revision() if revision == "head" else revision
     typer.echo(f"The database is at revision {newest}.")
@@ -98,7 +98,7 @@ def scram_verifier(password: str) -> str:
 
 
 def run_prepare(name: str, data_dir: Path | None) -> None:
-    with exit_on_error(), open_database(Settings.load(), data_dir) as urls:
+    with exit_on_error(), open_database(Settings.load(), data_dir, create=True) as urls:
         key = asyncio.run(_prepare(urls, name))
     typer.echo(json.dumps({"key": key}))
 

@@ -20,13 +20,19 @@ from rich.table import Table
 from rich.text import Text
 
 from hansei.client import Hansei
-from hansei.credentials import DEFAULT_URL, load_credentials
+from hansei.credentials import (
+    FILE_NAME,
+    Credentials,
+    load_credentials,
+    resolve_credentials,
+)
 from hansei.errors import ConfigurationError, HanseiError
-from memory_api.analytics.improvement import WEEKS, Improvement, improvement_of
+from memory_api.analytics.improvement import WEEKS, improvement_of
 from memory_api.commands.database import CommandFailed, exit_on_error
 from memory_api.commands.scrape import Scrape, scrape_all
 from memory_api.core.settings import Settings
 
+QUESTION = "Do agents get better?"
 SLOWEST_ROUTE_COUNT = 8
 QUEUE_STATES = ("due", "delayed", "running")
 RUN_RESULTS = ("done", "retried", "postponed", "failed", "dead", "lease_lost")
@@ -44,61 +50,74 @@ def run(
         settings = Settings.load()
         if token is None and settings.metrics_token is not None:
             token = settings.metrics_token.get_secret_value()
-        targets = [_metrics_url(url) for url in urls] or _default_urls(settings, data_dir)
+        try:
+            service = _find_service(data_dir)
+        except ConfigurationError as error:
+            if not urls:
+                raise CommandFailed(str(error)) from error
+            service, answer = None, f"Unknown: {error}"
+        else:
+            answer = _describe_improvement(service)
+        targets = [_metrics_url(url) for url in urls or _default_urls(settings, service)]
         first = _scrape(targets, token)
-        better = _describe_improvement(_load_improvement(data_dir))
-        if once or json:
-            _print_once(first, json, better)
+        if json:
+            figures = {"improvement": f"{QUESTION} {answer}", "urls": targets} | to_figures(first)
+            typer.echo(jsonlib.dumps(figures, ensure_ascii=False))
             return
-        _show_live(targets, token, interval, first, better)
+        header = f"{QUESTION} {answer}\nMetrics: {', '.join(targets)}"
+        if once:
+            Console(highlight=False).print(header, render_view(first), sep="\n")
+            return
+        _show_live(targets, token, interval, first, header)
 
 
-def _default_urls(settings: Settings, data_dir: Path | None) -> list[str]:
-    """The API and the worker of `hansei up`, or the API of this machine and a worker if it has a
-    port.
+def _find_service(data_dir: Path | None) -> Credentials:
+    """The service of the data directory, otherwise the one that every other command uses. Raises
+    `ConfigurationError`.
     """
-    try:
-        running = load_credentials(data_dir)
-    except ConfigurationError as error:
-        raise CommandFailed(str(error)) from error
-    api = running.url if running else DEFAULT_URL
-    worker = running.worker_metrics_url if running else None
+    if data_dir is None:
+        return resolve_credentials()
+    service = load_credentials(data_dir)
+    if service is None:
+        raise ConfigurationError(f"No {FILE_NAME} in {data_dir}. Run `hansei up` with it first.")
+    return service
+
+
+def _default_urls(settings: Settings, service: Credentials | None) -> Sequence[str]:
+    """The API and, if its port is known, the worker."""
+    if service is None:
+        return []
+    worker = service.worker_metrics_url
     if settings.worker_metrics_port is not None:
         worker = f"http://127.0.0.1:{settings.worker_metrics_port}"
-    return [_metrics_url(url) for url in (api, worker) if url]
+    return [service.url] if worker is None else [service.url, worker]
 
 
-def _load_improvement(data_dir: Path | None) -> Improvement | None:
-    """The outcomes of the last weeks in the project of the API key; None if the API does not
-    answer.
-    """
+def _describe_improvement(service: Credentials) -> str:
+    """The answer to `QUESTION`, of the last weeks, in the project of the API key."""
+    if service.api_key is None:
+        return f"Unknown: no API key for {service.url}. Set HANSEI_API_KEY."
     since = datetime.now(UTC) - timedelta(weeks=WEEKS)
     try:
-        credentials = load_credentials(data_dir)
-        if credentials is None or credentials.api_key is None:
-            return None
-        with Hansei(credentials.url, credentials.api_key, timeout=10, max_retries=0) as client:
+        with Hansei(service.url, service.api_key, timeout=10, max_retries=0) as client:
             answer = client.analytics.get("improvement", since=since.isoformat())
-    except (HanseiError, OSError):
-        return None
-    return improvement_of(answer.rows, 0.0)
-
-
-def _describe_improvement(improvement: Improvement | None) -> str:
-    if improvement is None or improvement.total is None:
-        return "Do agents get better? Unknown: no agent run with an outcome, or no API key."
+    except (HanseiError, OSError) as error:
+        return f"Unknown: {service.url} gave no figures. {error}"
+    improvement = improvement_of(answer.rows, 0.0)
+    if improvement.total is None:
+        return "Unknown: no agent run with an outcome."
     total, name = improvement.total, improvement.answer
     weeks = [f"{row['week'][5:]} {row['rate']:.0%}" for row in improvement.weeks[-4:]]
     by_week = f"Success by week: {', '.join(weeks)}."
     if name in ("no_runs", "no_holdout"):
         hint = "Set HANSEI_ADVICE_HOLDOUT_SHARE to compare runs with and without advice."
-        return f"Do agents get better? Unknown: all get advice. {by_week} {hint}"
+        return f"Unknown: all get advice. {by_week} {hint}"
     if name == "more_runs":
         missing = f"about {improvement.missing_runs:,} more"
-        return f"Do agents get better? Not enough runs yet: {missing}. {by_week}"
+        return f"Not enough runs yet: {missing}. {by_week}"
     words = {"better": "Yes", "worse": "No, advice does harm", "same": "No difference of 10 points"}
     return (
-        f"Do agents get better? {words[name]}: {total['with_rate']:.0%} of the runs succeed with "
+        f"{words[name]}: {total['with_rate']:.0%} of the runs succeed with "
         f"advice, {total['without_rate']:.0%} without it (95 % interval of the difference "
         f"{total['low']:+.0%} to {total['high']:+.0%}). {by_week}"
     )
@@ -120,26 +139,18 @@ def _scrape(urls: Sequence[str], token: str | None) -> Scrape:
     return scrape
 
 
-def _print_once(scrape: Scrape, json: bool, better: str) -> None:
-    if json:
-        figures = {"improvement": better} | to_figures(scrape)
-        typer.echo(jsonlib.dumps(figures, ensure_ascii=False))
-        return
-    Console(highlight=False).print(better, render_view(scrape), sep="\n")
-
-
 def _show_live(
-    urls: Sequence[str], token: str | None, interval: float, first: Scrape, better: str
+    urls: Sequence[str], token: str | None, interval: float, first: Scrape, header: str
 ) -> None:
     """Refresh until Ctrl-C. Figures of a period are those since the last refresh."""
     try:
-        with Live(Group(better, render_view(first)), screen=True, auto_refresh=False) as live:
+        with Live(Group(header, render_view(first)), screen=True, auto_refresh=False) as live:
             earlier, earlier_at = first, time.monotonic()
             while True:
                 time.sleep(interval)
                 current, now = scrape_all(urls, token), time.monotonic()
                 view = render_view(current, current.minus(earlier), now - earlier_at)
-                live.update(Group(better, view), refresh=True)
+                live.update(Group(header, view), refresh=True)
                 earlier, earlier_at = current, now
     except KeyboardInterrupt:
         return

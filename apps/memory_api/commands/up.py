@@ -52,17 +52,21 @@ READINESS_TIMEOUT_SECONDS = 10.0
 READINESS_INTERVAL_SECONDS = 0.2
 READINESS_REQUEST = b"GET /health/ready HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n"
 WELCOME = """
-Hansei is running.   API {url}   docs {url}/docs   console {url}/console   data {folder}
+Hansei is running.   API {url}   docs {url}/docs   console {url}/console
 
-  key   {key}
+  data  {data}
+  key   {key}   (admin: it may do everything in its tenant)
 
-Try it:
+Try it: a run that corrects itself. The answer has a strategy, which waits in the playbook until a
+second run teaches it.
 
 curl -s {url}/api/v1/reflections/generate \\
   -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \\
-  -d '{{"outcome": "failure", "task_description": "Count the orders", "events": [
-        {{"event_type": "tool_call", "tool_name": "query", "content": "SELECT * FROM orders"}},
-        {{"event_type": "error_event", "content": "Query timeout after 30 seconds"}}]}}'
+  -d '{{"outcome": "success", "task_description": "Count the sales", "events": [
+        {{"event_type": "tool_call", "tool_name": "sql", "content": "SELECT * FROM sales"}},
+        {{"event_type": "error_event", "content": "Query timeout after 30 seconds"}},
+        {{"event_type": "tool_call", "tool_name": "sql", "content": "SELECT count(*) FROM sales"}},
+        {{"event_type": "tool_response", "tool_name": "sql", "content": "1200"}}]}}'
 
 Press Ctrl-C to stop."""
 
@@ -125,7 +129,7 @@ def _up(
         check_port(host, port)
     except PortUnavailable as error:
         raise CommandFailed(f"{error} Choose another port with --port.") from error
-    with open_database(settings, folder if is_embedded else None) as urls:
+    with open_database(settings, folder if is_embedded else None, create=True) as urls:
         key = _prepare_database(installation, urls)
         credentials = installation.credentials(key)
         if key:
@@ -246,9 +250,21 @@ async def _print_when_ready(
         typer.echo(jsonlib.dumps(asdict(credentials) | {"database_url": urls.app}))
     else:
         typer.echo(
-            WELCOME.format(url=credentials.url, key=credentials.api_key, folder=installation.folder)
+            WELCOME.format(
+                url=credentials.url,
+                key=credentials.api_key,
+                data=_describe_data(installation, urls),
+            )
         )
     sys.stdout.flush()
+
+
+def _describe_data(installation: Installation, urls: DatabaseUrls) -> str:
+    """The folder, and that of the database if it is elsewhere, as under root."""
+    database = urls.embedded.cluster_dir if urls.embedded else None
+    if database is None or database.is_relative_to(installation.folder):
+        return str(installation.folder)
+    return f"{installation.folder}, database {database}"
 
 
 async def _wait_until_ready(url: str) -> None:

@@ -74,6 +74,7 @@ def write_private(path: Path, text: str) -> None:
 
 ROOT_DATA_DIRECTORY = Path("/var/lib/hansei")
 LOCATION_FILE = "postgres-home"
+CLUSTER_FOLDER = "postgres"
 
 
 @dataclass(frozen=True)
@@ -136,14 +137,14 @@ def _open_as_user(data_dir: Path) -> ClusterDirectory:
             f"The data directory {data_dir} was created by root."
             " Run as root, or use another data directory."
         )
-    path = data_dir / "postgres"
+    path = data_dir / CLUSTER_FOLDER
     path.mkdir(mode=0o700, exist_ok=True)
     _require_owner(path, os.geteuid())
     return ClusterDirectory(path, None)
 
 
 def _open_as_root(data_dir: Path) -> ClusterDirectory:
-    local = data_dir / "postgres"
+    local = data_dir / CLUSTER_FOLDER
     if local.exists():
         _require_owner(local, 0)
     pointer = data_dir / LOCATION_FILE

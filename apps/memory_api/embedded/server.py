@@ -35,6 +35,7 @@ from memory_api.embedded.cluster import (
     write_settings,
 )
 from memory_api.embedded.data_directory import (
+    CLUSTER_FOLDER,
     LOCATION_FILE,
     PASSWORD_FILE,
     PORT,
@@ -112,6 +113,11 @@ class EmbeddedPostgres:
             for name in (LOCATION_FILE, PASSWORD_FILE):
                 (self.data_dir / name).unlink(missing_ok=True)
             shutil.rmtree(home.path)
+
+    def exists(self) -> bool:
+        """Whether the data directory has a cluster, or what is left of one."""
+        names = (LOCATION_FILE, PASSWORD_FILE, CLUSTER_FOLDER)
+        return any((self.data_dir / name).exists() for name in names)
 
     def ready(self) -> bool:
         """Whether the server accepts connections and its socket exists."""

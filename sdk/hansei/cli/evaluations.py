@@ -133,6 +133,11 @@ def run_evaluation(
         parallel, timeout, retries, learn_timeout, budget_usd, input_price, output_price
     )
     if resume is not None:
+        if tasks is not None or preset is not None or agent is not None or dry_run:
+            raise typer.BadParameter(
+                "--resume takes tasks, agent and protocol from its folder. Leave out --tasks,"
+                " --preset, --agent and --dry-run."
+            )
         _run(load_plan(resume), resume, limits, as_json=as_json)
         return
     if (tasks is None) == (preset is None) or (agent is None and not dry_run):

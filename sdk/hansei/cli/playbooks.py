@@ -28,6 +28,7 @@ from hansei.cli.playbook_output import (
     print_playbooks,
     print_versions,
 )
+from hansei.cli.playbook_sources import list_lessons, show_provenance
 from hansei.cli.playbook_transfer import export_playbook, import_playbook
 from hansei.cli.terminal import (
     format_count,
@@ -168,6 +169,8 @@ def search_bullets(
 
 playbook_commands.command("export")(export_playbook)
 playbook_commands.command("import")(import_playbook)
+playbook_commands.command("lessons")(list_lessons)
+playbook_commands.command("provenance")(show_provenance)
 
 
 @playbook_commands.command("copy")

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from hansei import models
-from hansei.cli.options import AsJson, RunState
+from hansei.cli.options import AsJson, Project, RunState
 from hansei.cli.terminal import (
     format_age,
     format_error,
@@ -27,13 +27,14 @@ def list_runs(
         list[RunState] | None, typer.Option(help="Only this state. Repeatable.")
     ] = None,
     kind: Annotated[str | None, typer.Option(help="Only this kind, for example reflect.")] = None,
+    project: Project = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
     with open_client() as client:
         states = cast("list[models.RunState]", [each.value for each in state or ()])
-        runs = list(client.runs.list(state=states, kind=kind, limit=limit))
+        runs = list(client.runs.list(state=states, kind=kind, project_id=project, limit=limit))
     _print_runs(runs, as_json)
 
 

@@ -143,6 +143,8 @@ def _check_scoring(task: Task, has_scorer: bool) -> None:
         raise ValueError("needs `expected`, a scorer, or `match: outcome`")
     if task.match is not None and task.match not in MATCHES:
         raise ValueError(f"`match` is one of {', '.join(MATCHES)}")
+    if task.match == "number" and not _is_number(task.expected):
+        raise ValueError(f"`match: number`, but `expected` is no number: {to_text(task.expected)}")
     if task.match == "regex":
         try:
             re.compile(str(task.expected))
@@ -167,11 +169,21 @@ def _normalize(value: Any) -> str:
     return " ".join(to_text(value).casefold().split()).strip(" .")
 
 
+def _to_number(value: Any) -> float:
+    """Raises `ValueError`."""
+    return float(to_text(value).strip(" $€%").replace(",", ""))
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return math.isfinite(_to_number(value))
+    except ValueError:
+        return False
+
+
 def _is_same_number(answer: Any, expected: Any) -> bool:
     try:
-        first, second = (
-            float(to_text(v).strip(" $€%").replace(",", "")) for v in (answer, expected)
-        )
+        first, second = _to_number(answer), _to_number(expected)
     except ValueError:
         return _normalize(answer) == _normalize(expected)
     return math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=TOLERANCE)

@@ -48,11 +48,23 @@ def headline(report: Json) -> str:
     words = (
         f"`{row['first']}` against `none`, {report['primary']}: {_points(row)}, p {_p(row['p'])}"
     )
+    if _is_unused(report, row["first"]):
+        return f"NOT MEASURED: `{row['first']}` never got advice. {words}."
     if row["low"] > 0 and row["p"] < 0.05:
         return f"BETTER. {words}."
     if row["high"] < 0 and row["p"] < 0.05:
         return f"WORSE. {words}."
+    if row["low"] > 0 or row["high"] < 0:
+        return (
+            f"UNCERTAIN. {words}. The interval, an approximation, leaves out 0; the exact test does"
+            f" not, because only {row['better'] + row['worse']} tasks differ."
+        )
     return f"NO DIFFERENCE SHOWN. {words}. {_needed(row)}"
+
+
+def _is_unused(report: Json, arm: str) -> bool:
+    """Whether the arm never got advice, so that nothing was measured."""
+    return any(r["arm"] == arm and r["calls"] and not r["rendered"] for r in report["advice"])
 
 
 def _accuracy(report: Json) -> Section:
@@ -74,7 +86,8 @@ def _comparisons(report: Json) -> Section:
         pair = f"{row['first']} − {row['second']}"
         rows.append([pair, str(row["tasks"]), _signed(row["mean"]), _range(row), _p(row["p"]),
                      str(row["better"]), str(row["worse"])])  # fmt: skip
-        lines.append(f"{pair}: {_needed(row)}")
+        if not _is_unused(report, row["first"]):
+            lines.append(f"{pair}: {_needed(row)}")
         for name, verb in (("became_right", "better"), ("became_wrong", "worse")):
             if row[name]:
                 lines.append(f"{pair}, {verb}: {_ids(row[name])}")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import hansei
 from hansei.cli.main import app
 from hansei.errors import EvaluationError
 from hansei.evaluation.runner import Stopped
+from hansei.evaluation.statistics import paired_difference
+from hansei.evaluation.text_report import headline, sections
 from tests.support.cases import each_case
 
 TASKS = [
@@ -203,6 +206,40 @@ def test_dry_run_calls_nothing_and_checks_expected_answers() -> None:
     assert "Valid: 12 tasks" in result.output
     assert "12 of 12 expected answers score as right" in result.output
     assert not Path("hansei-eval").exists()
+
+
+def test_number_that_is_none_is_damaged() -> None:
+    tasks = [{"id": "a", "task": "1 + 1", "expected": "two", "match": "number"}]
+    result = run("run", "--tasks", write_tasks(tasks), "--dry-run")
+    assert result.exit_code == 1
+    assert "`match: number`, but `expected` is no number: two" in result.output
+
+
+def test_resume_takes_nothing_from_options() -> None:
+    result = run("run", "--resume", "out", "--tasks", write_tasks())
+    assert result.exit_code == 2
+    assert "--resume takes tasks, agent and protocol" in result.output
+
+
+def test_arm_without_advice_measures_nothing() -> None:
+    """Neither a result nor the number of tasks that would show one is printed."""
+    result = hansei.evaluate(
+        answer, TASKS, folder="out", arms=["none", "examples"], second_pass=False
+    )
+    row = next(each for each in result["advice"] if each["arm"] == "examples")
+    row["rendered"] = 0
+    assert headline(result).startswith("NOT MEASURED: `examples` never got advice.")
+    assert "To see a difference" not in str(sections(result))
+
+
+def test_interval_and_exact_test_that_disagree_are_uncertain() -> None:
+    difference = paired_difference([1.0] * 12, [1.0] * 7 + [0.0] * 5)
+    assert difference.low > 0
+    assert difference.p > 0.05
+    row = {**asdict(difference), "first": "hansei", "second": "none"}
+    text = headline({"comparisons": [row], "advice": [], "primary": "held-out tasks"})
+    assert text.startswith("UNCERTAIN.")
+    assert "only 5 tasks differ" in text
 
 
 def test_full_disk_is_one_line() -> None:

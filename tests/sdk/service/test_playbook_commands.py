@@ -229,6 +229,31 @@ async def test_person_confirms_a_bullet(playbook: Command, client: Hansei) -> No
     assert "Be brief." in (await playbook("show", "pay")).stdout
 
 
+async def test_provenance_and_lessons_say_why(
+    playbook: Command, client: Hansei, tenant: TestTenant, drain: Callable[..., Awaitable[int]]
+) -> None:
+    events = [
+        {"event_type": "tool_call", "tool_name": "sql", "content": "SELECT * FROM sales"},
+        {"event_type": "error_event", "content": "Query timeout after 30 seconds"},
+        {"event_type": "tool_call", "tool_name": "sql", "content": "SELECT count(*) FROM sales"},
+        {"event_type": "tool_response", "tool_name": "sql", "content": "1200"},
+    ]
+    trace = client.traces.create(
+        playbook="pay", task_description="Count the sales", outcome="success", events=events
+    )
+    await drain(tenant.id)
+    lessons = await playbook("lessons", "pay")
+    assert "added · pat-00001" in lessons.stdout
+    assert "No bullet matches this lesson." in lessons.stdout
+    shown = (await playbook("provenance", "pay", "pat-00001")).stdout
+    assert f"strategy of trace · {trace.trace_id}" in shown
+    assert "e0000 tool_call: SELECT * FROM sales" in shown
+    assert shown.count("reflection of trace") == 1
+    added = client.playbooks.bullets.create("pay", section="OTHERS", content="Be kind.")
+    by_hand = await playbook("provenance", "pay", str(added.key))
+    assert "written by hand" in by_hand.stderr, by_hand.output
+
+
 async def test_person_decides_proposal(playbook: Command, command: Command, client: Hansei) -> None:
     await taken(playbook)
     client.playbooks.update("pay", review_mode="required")
