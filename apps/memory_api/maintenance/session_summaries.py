@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id, transaction_time
@@ -37,6 +37,7 @@ from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.queries import NewLink, add_links, get_memory
 from memory_api.memories.schemas import MemoryKind
+from memory_api.reflection.model_output import clean_words
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -66,6 +67,8 @@ class SessionSummary(BaseModel):
     summary: str = Field(min_length=1, max_length=4_000)
     key_topics: list[str] = Field(default_factory=list, max_length=6)
     sentiment: Literal["positive", "neutral", "negative", "mixed"] = "neutral"
+
+    _clean_topics = field_validator("key_topics", mode="before")(clean_words)
 
 
 async def summarize_sessions(runtime: Runtime, run: RunRow) -> StepResult:

@@ -39,7 +39,7 @@ M = TypeVar("M", bound=BaseModel)
 MAX_RULES = 3
 MAX_TAGS = 10
 MAX_SOURCE_EVENTS = 5
-_MAX_TAG_LENGTH = 64
+_MAX_WORD_LENGTH = 64
 _CONDITION_START = re.compile(r"(?:when|whenever|before|after|if|while|for|once|unless|in)\b", re.I)
 _EMPTY_WORDS = frozenset({"", "null", "none", "n/a"})
 
@@ -216,8 +216,7 @@ class ModelReflection(BaseModel):
     @field_validator("tags", mode="before")
     @classmethod
     def _clean_tags(cls, value: Any) -> list[str]:
-        tags = (item.strip(" #\"'")[:_MAX_TAG_LENGTH].strip() for item in to_list(value))
-        return list(dict.fromkeys(tag for tag in tags if tag))[:MAX_TAGS]
+        return clean_words(value)
 
     @field_validator("source_event_ids", "same_as", mode="before")
     @classmethod
@@ -266,6 +265,12 @@ def _is_empty_rule(rule: Any) -> bool:
 def _full_stop(text: str) -> str:
     """The full stop of the text's script."""
     return "。" if "\u3040" <= text[-1] <= "\u9fff" else "."
+
+
+def clean_words(value: Any) -> list[str]:
+    """Tags or keywords, each once and shortened: an index of the database has no long ones."""
+    words = (item.strip(" #\"'")[:_MAX_WORD_LENGTH].strip() for item in to_list(value))
+    return list(dict.fromkeys(word for word in words if word))[:MAX_TAGS]
 
 
 def to_list(value: Any) -> list[str]:

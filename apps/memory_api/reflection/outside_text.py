@@ -177,13 +177,14 @@ def _strings(value: Any) -> Iterator[str]:
 
 async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) -> list[MemoryDraft]:
     """The drafts, which may be stored now. Advice that repeats outside text, or that comes with
-    `quotations` in its metadata, waits for confirmation. Instructions that a report or the metadata
-    repeat are in quotation marks.
+    `quotations` in its metadata, waits for confirmation. Instructions that a report, a tag, a
+    keyword or the metadata repeat are in quotation marks.
     """
     texts = [item.text for item in outside.texts]
     size = sum(len(text) + 100 for text in texts)
     advice = [draft.content for draft in drafts if draft.kind in ADVICE_KINDS]
-    reports = [draft.content for draft in drafts if draft.kind not in ADVICE_KINDS]
+    reports = {draft.content for draft in drafts if draft.kind not in ADVICE_KINDS}
+    reports |= {word for draft in drafts for word in (*draft.tags, *draft.keywords)}
     values = {text for draft in drafts for text in _strings(_quotable(draft))}
     quotations: dict[str, list[str]] = {}
     quoted: dict[str, str] = {}
@@ -199,7 +200,12 @@ async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) ->
             partial(quote_values_of, values, texts), size, outside.tenant_id
         )
     safe = [
-        replace(draft, metadata=draft.metadata | _replace_strings(_quotable(draft), quoted_values))
+        replace(
+            draft,
+            metadata=draft.metadata | _replace_strings(_quotable(draft), quoted_values),
+            tags=[quoted.get(tag, tag) for tag in draft.tags],
+            keywords=[quoted.get(word, word) for word in draft.keywords],
+        )
         for draft in drafts
     ]
     return [

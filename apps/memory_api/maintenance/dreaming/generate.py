@@ -12,7 +12,7 @@ from typing import Annotated
 from uuid import UUID
 
 import structlog
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from memory_api.core.ids import new_id
 from memory_api.core.secret_redaction import redact
@@ -33,6 +33,7 @@ from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.reflection.lesson_storage import STRATEGY_IMPORTANCE_FACTOR
+from memory_api.reflection.model_output import clean_words
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.schemas import OutcomeType
@@ -57,6 +58,8 @@ class Theme(BaseModel):
     importance: Annotated[float, Field(ge=0, le=1)] = 0.5
     confidence: Annotated[float, Field(ge=0, le=1)] = 0.5
     tags: list[str] = Field(default_factory=list, max_length=6)
+
+    _clean_tags = field_validator("tags", mode="before")(clean_words)
 
 
 class Themes(BaseModel):
