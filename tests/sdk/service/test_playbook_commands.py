@@ -250,7 +250,7 @@ async def test_provenance_and_lessons_say_why(
     assert "e0000 tool_call: SELECT * FROM sales" in shown
     assert shown.count("reflection of trace") == 1
     added = client.playbooks.bullets.create("pay", section="OTHERS", content="Be kind.")
-    by_hand = await playbook("provenance", "pay", str(added.key))
+    by_hand = await playbook("provenance", "pay", added.bullet.id)
     assert "written by hand" in by_hand.stderr, by_hand.output
 
 
