@@ -20,11 +20,11 @@ from memory_api.budgets.ledger import LLMCallRecord
 from memory_api.budgets.reservations import CostEstimate
 from memory_api.budgets.tables import BudgetReservationRow, LLMCallRow
 from memory_api.core.db import Sessions, open_engine
-from memory_api.core.ids import new_id
 from memory_api.llm.circuit_breaker import CircuitBreakers
 from memory_api.llm.port import LLM, LLMRequest, Message, TokenUsage
 from memory_api.llm.registry import open_llm
 from memory_api.llm.stored_replies import get_stored_reply, request_hash
+from memory_api.runs.lifecycle import new_run
 from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 from tests.support.budget_books import Books
@@ -136,7 +136,8 @@ async def test_ledger_that_cannot_be_written_loses_no_reply_and_settles_nothing(
         attempts=1,
         max_concurrent_calls=8,
     )
-    run_id = new_id()
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        run_id = new_run(session, "reflect", project_id="p").id
     asked = LLMRequest(
         (Message("user", "x" * 400),), tenant_id=tenant.id, run_id=run_id, project_id="p"
     )

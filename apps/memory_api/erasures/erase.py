@@ -45,6 +45,7 @@ AUTHOR = "erasure"
 
 DERIVED_BULLETS = load_statement("erasures/erasures.sql", "derived_bullets")
 DERIVED_MEMORIES = load_statement("erasures/erasures.sql", "derived_memories")
+LOCK_TRACES = load_statement("erasures/erasures.sql", "lock_traces")
 SUBJECT_TRACES = load_statement("erasures/erasures.sql", "subject_traces")
 SUBJECT_MEMORIES = load_statement("erasures/erasures.sql", "subject_memories")
 SCRUBS = (
@@ -196,12 +197,7 @@ class _Erasing:
                         self.affected_bullets.append(bullet)
         await self._delete_bullets(ids)
         async with self.runtime.sessions.for_tenant(tenant) as session:
-            rows = await session.scalars(
-                select(MemoryRow)
-                .where(MemoryRow.tenant_id == tenant, MemoryRow.id.in_(ids))
-                .with_for_update()
-            )
-            memories = [row for row in rows if row.content]
+            memories = await self._lock(session, ids, trace_ids)
             erased = [memory.id for memory in memories]
             await erase_memories(session, memories)
             parameters = {"tenant": tenant, "ids": list(ids)}
@@ -218,6 +214,31 @@ class _Erasing:
                 )
         self.counts["traces"] += deleted
         self.counts["memories"] += len(erased)
+
+    async def _lock(
+        self, session: AsyncSession, ids: set[UUID], trace_ids: Sequence[UUID]
+    ) -> list[MemoryRow]:
+        """Lock the memories and traces, and the summaries and dreams that were stored about them
+        since `ids` were found; no other is stored afterwards. Adds these to `ids`, and returns the
+        memories with content.
+        """
+        found: set[UUID] = ids
+        memories: list[MemoryRow] = []
+        while found:
+            rows = await session.scalars(
+                select(MemoryRow)
+                .where(MemoryRow.tenant_id == self.tenant_id, MemoryRow.id.in_(found))
+                .order_by(MemoryRow.id)
+                .with_for_update()
+            )
+            memories += [row for row in rows if row.content]
+            await fetch_rows(
+                session, LOCK_TRACES, {"tenant": self.tenant_id, "ids": list(trace_ids)}
+            )
+            sources = {"tenant": self.tenant_id, "ids": list(ids)}
+            found = set(await fetch_column(session, DERIVED_MEMORIES, sources)) - ids
+            ids |= found
+        return memories
 
     async def _delete_bullets(self, ids: set[UUID]) -> None:
         """Delete those of the memories that are bullets from their playbooks."""

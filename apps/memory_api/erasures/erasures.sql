@@ -17,6 +17,9 @@ join memories m on m.tenant_id = :tenant and m.id = l.source_id
 where l.tenant_id = :tenant and l.relation = 'derived_from' and l.target_id = any(cast(:ids as uuid[]))
   and m.source in ('session_summary', 'dreaming') and m.content <> ''
 
+-- name: lock_traces
+select t.id from traces t where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[])) order by t.id for update
+
 -- name: subject_traces
 select t.id from traces t where t.tenant_id = :tenant and t.metadata ->> 'subject' = :subject order by t.id limit :limit
 

@@ -19,7 +19,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import Sessions, current_tenant_id
 from memory_api.core.secret_redaction import redact
-from memory_api.core.statements import StatementRow, compile_statement, fetch_rows
+from memory_api.core.statements import (
+    StatementRow,
+    compile_statement,
+    fetch_rows,
+    load_statement,
+)
 from memory_api.llm.port import LLM, FinishReason, LLMReply, LLMRequest, LLMWrapper, TokenUsage
 from memory_api.llm.tables import LLMReplyRow
 
@@ -37,6 +42,7 @@ _INSERT = compile_statement(
     insert(LLMReplyRow).on_conflict_do_nothing(),
     *(column.name for column in LLMReplyRow.__table__.columns if column.name != "created_at"),
 )
+_LOCK_RUN = load_statement("runs/queries.sql", "lock_unfinished_run")
 _DELETE = compile_statement(delete(LLMReplyRow).where(*_OF_RUN))
 
 
@@ -60,8 +66,13 @@ async def get_stored_reply(session: AsyncSession, run_id: UUID, hash_: str) -> L
 
 
 async def insert_stored_reply(session: AsyncSession, request: LLMRequest, reply: LLMReply) -> None:
-    """Store a reply for the run of its request. Does nothing for a request without a run."""
+    """Store a reply for the run of its request. Does nothing for a request without a run, and for a
+    run that has ended meanwhile, as by the erasure of its trace: the reply may quote it.
+    """
     if request.run_id is None:
+        return
+    run = {"tenant": current_tenant_id(session), "run": request.run_id}
+    if not await fetch_rows(session, _LOCK_RUN, run):
         return
     row = {
         "tenant_id": current_tenant_id(session),

@@ -9,9 +9,13 @@ from uuid import UUID
 
 import structlog
 from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncSession
 
+from memory_api.core.db import current_tenant_id
+from memory_api.core.errors import Conflict
 from memory_api.core.secret_redaction import redact
 from memory_api.core.settings import Settings
+from memory_api.core.statements import fetch_column, load_statement
 from memory_api.llm.errors import LLMError, LLMOverBudget
 from memory_api.llm.prompts import split_cacheable_prefix
 from memory_api.llm.structured_output import request_structured, schema_text
@@ -39,6 +43,9 @@ MAX_FIRST_EVENTS, MAX_LAST_EVENTS, MAX_ERROR_EVENTS = 10, 20, 20
 MAX_EVENT_CHARACTERS = 4_000
 CONTENT_SHARE = 3
 """The text of an episode with events gets one part in three of its tokens."""
+
+LOCK_EPISODES = load_statement("maintenance/maintenance.sql", "lock_episodes")
+LOCK_TRACES = load_statement("maintenance/maintenance.sql", "lock_traces")
 
 log = structlog.get_logger()
 
@@ -133,6 +140,23 @@ async def guard_text_on_episodes(
         texts, {name for name in names if is_safe_name(name)}, tenant_id=tenant_id
     )
     return await guard_lessons(drafts, outside)
+
+
+async def lock_sources(session: AsyncSession, episodes: Sequence[Episode]) -> None:
+    """Lock what a text was written from until the transaction that stores it ends. An erasure
+    waits, and then finds the text. Raises `Conflict` if an erasure came first: the text may quote
+    what was erased. The run then starts again.
+    """
+    ids: dict[str, set[UUID]] = {"memory": set(), "trace": set()}
+    for episode in episodes:
+        kind, source_id = episode.source
+        ids[kind].add(source_id)
+    locked: set[UUID] = set()
+    for kind, statement in (("memory", LOCK_EPISODES), ("trace", LOCK_TRACES)):
+        parameters = {"tenant": current_tenant_id(session), "ids": list(ids[kind])}
+        locked |= set(await fetch_column(session, statement, parameters))
+    if locked != ids["memory"] | ids["trace"]:
+        raise Conflict("A run that the text is about was erased meanwhile.")
 
 
 async def ask_about_episodes(

@@ -28,6 +28,7 @@ from memory_api.maintenance.episodes import (
     Episode,
     ask_about_episodes,
     guard_text_on_episodes,
+    lock_sources,
     show_episodes,
 )
 from memory_api.maintenance.queries import claim_task, lock_task
@@ -160,6 +161,7 @@ async def _summarize(
     (draft,) = drafts = await guard_text_on_episodes(drafts, episodes, contents, run.tenant_id)
     (item,) = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), drafts)
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
+        await lock_sources(session, episodes)
         memory = await get_memory(session, earlier.id, for_update=True) if earlier else None
         fields: dict[str, Any] = {
             "content": draft.content,

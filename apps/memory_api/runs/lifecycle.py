@@ -246,7 +246,8 @@ async def finish_run(session: AsyncSession, run: RunRow, result: StepResult) -> 
     }
     if not await fetch_rows(session, _FINISH, parameters):
         raise LeaseLost
-    if result.engine == "llm" or result.usage is not None:  # the run used a reply of a model
+    used_model = result.engine == "llm" or result.usage is not None
+    if used_model or run.attempts > 1:  # an earlier attempt may have used one
         await delete_stored_replies(session, run.id)
 
 

@@ -13,6 +13,10 @@ set state = 'done', result = cast(:result as jsonb), error = cast(:error as json
 where r.tenant_id = :tenant and r.id = :run and r.lease_owner = :owner and r.state = 'running'
 returning r.id
 
+-- name: lock_unfinished_run
+-- Locks a run that has not ended, so that it does not end before the transaction does.
+select r.id from runs r where r.tenant_id = :tenant and r.id = :run and r.state in ('queued', 'running') for share
+
 -- name: delete_finished_runs
 delete from runs r
 where r.tenant_id = :tenant and r.id = any(array(

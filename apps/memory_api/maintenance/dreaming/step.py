@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.maintenance.dreaming.context import ACTOR, load_projects
 from memory_api.maintenance.dreaming.generate import ProjectDream, StorableTheme, dream_about
+from memory_api.maintenance.episodes import lock_sources
 from memory_api.maintenance.queries import claim_task
 from memory_api.memories.index.writer import unindex_memories
 from memory_api.memories.queries import NewLink, add_links, get_memory, lock_memories
@@ -89,6 +90,7 @@ async def _save(session: AsyncSession, run: RunRow, dream: ProjectDream) -> dict
     """Store what one project showed. The playbooks are locked first, as by a reflection."""
     for ref, _ in dream.proposals:
         await get_playbook(session, ref, lock=True)
+    await lock_sources(session, dream.input.episodes)
     items = [item for theme in dream.themes for item in theme.memories]
 
     def links(saved: Sequence[SavedLesson]) -> Iterator[NewLink]:
