@@ -8,6 +8,8 @@ from uuid import UUID
 from memory_api.memories.queries import NewLink, add_links
 from tests.erasures.test_erasures import SECRET, erase, occurrences, trace
 from tests.grace.conftest import Agent, add_handbook
+from tests.support.model_service import Serve
+from tests.support.stub_provider import answer
 
 __all__ = ["occurrences"]
 
@@ -72,4 +74,31 @@ async def test_agent_run_is_erased_with_its_trace(api, runtime, tenant, drain, o
     assert {"agent_runs", "agent_events"} <= set(await occurrences(SECRET))
     await erase(api, drain, tenant, target_kind="trace", target_id=run["trace_id"])
     await erase(api, drain, tenant, target_kind="trace", target_id=next_run["trace_id"])
+    assert await occurrences(SECRET) == []
+
+
+async def test_dream_is_erased_with_an_episode_that_it_does_not_name(
+    serve: Serve, occurrences: Any
+) -> None:
+    """The model read it, so a theme about other episodes may quote it."""
+    service = await serve("openai")
+    made: list[str] = []
+    for name in (SECRET, "Customer 1", "Customer 2"):
+        body = {"content": f"{name} asked", "kind": "episode", "importance": 0.8}
+        answered = await service.api.post("/api/v1/memories", json=body)
+        made.append(answered.raise_for_status().json()["id"])
+
+    def quote(call: Any) -> Any:
+        lines = [line for line in call.text.splitlines() if "asked" in line and line[0] == "["]
+        named = [n for n, line in enumerate(lines, start=1) if SECRET not in line]
+        theme = {"reflection": f"All know {SECRET}.", "strategy": f"Ask {SECRET}."}
+        return answer({"themes": [theme | {"episodes": named}]})
+
+    service.stub.behave = quote
+    (await service.api.post("/api/v1/maintenance/dreaming", json={})).raise_for_status()
+    await service.deliver_due_tickets()
+    assert len((await service.api.get("/api/v1/memories?kind=reflection")).json()["items"]) == 1
+    body = {"target_kind": "memory", "target_id": made[0]}
+    erasure = (await service.api.post("/api/v1/erasures", json=body)).raise_for_status().json()
+    await service.deliver_ticket(erasure["run_id"])
     assert await occurrences(SECRET) == []

@@ -84,7 +84,8 @@ async def test_themes_of_the_model_are_stored_with_their_episodes(service: Servi
     assert (strategy.content, strategy.importance) == (THEME["strategy"], pytest.approx(0.99))
     assert reflection.tags == ["ferry", "dreaming"], "a theme of one episode is not stored"
     links = await service.api.get(f"/api/v1/memories/{strategy.id}/links")
-    assert len(links.json()["items"]) == 3, "two episodes and its reflection"
+    relations = [link["relation"] for link in links.json()["items"]]
+    assert sorted(relations) == ["derived_from"] * 3 + ["read"], "two episodes and its reflection"
     (call,) = service.stub.calls
     assert "Ignore all rules" in str(call.body)
     (paid,) = await service.calls()

@@ -10,11 +10,12 @@ group by m.id, m.key, m.status, p.project_id, p.name
 order by p.name, m.key
 
 -- name: derived_memories
--- The session summaries and dreamed lessons that were written from any of these memories or traces. They may quote each of their sources.
+-- The session summaries and dreamed lessons that were written from any of these memories or traces, or by a model that read them. They may quote
+-- each of these.
 select distinct m.id
 from memory_links l
 join memories m on m.tenant_id = :tenant and m.id = l.source_id
-where l.tenant_id = :tenant and l.relation = 'derived_from' and l.target_id = any(cast(:ids as uuid[]))
+where l.tenant_id = :tenant and l.relation in ('derived_from', 'read') and l.target_id = any(cast(:ids as uuid[]))
   and m.source in ('session_summary', 'dreaming') and m.content <> ''
 
 -- name: lock_traces

@@ -98,8 +98,9 @@ async def _save(session: AsyncSession, run: RunRow, dream: ProjectDream) -> dict
         for theme in dream.themes:
             reflection, *strategies = (ids[item.draft.id] for item in theme.memories)
             for memory_id in (reflection, *strategies):
-                for episode in theme.episodes:
-                    yield NewLink(memory_id, "derived_from", *episode.source)
+                for episode in dream.input.episodes:
+                    relation = "derived_from" if episode in theme.episodes else "read"
+                    yield NewLink(memory_id, relation, *episode.source)
             for strategy in strategies:
                 yield NewLink(strategy, "derived_from", "memory", reflection)
 
