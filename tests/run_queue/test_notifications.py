@@ -166,16 +166,19 @@ async def test_commit_wakes_a_worker(
 
 
 async def test_write_succeeds_when_notify_fails(
-    runtime: Runtime,
-    tenant: TestTenant,
-    connection: asyncpg.Connection[Any],
-    monkeypatch: pytest.MonkeyPatch,
+    runtime: Runtime, tenant: TestTenant, database: Database, connection: asyncpg.Connection[Any]
 ) -> None:
-    """As when PostgreSQL's queue of notifications is full: NOTIFY raises, and the commit counts."""
-    monkeypatch.setattr(
-        "memory_api.core.after_commit.NOTIFY", "select 1 / 0, $1::text[], $2::text[]"
-    )
-    async with runtime.sessions.for_tenant(tenant.id) as session:
-        await runtime.queue.enqueue(session, [Ticket(tenant.id, new_id())])
-    await runtime.sessions.notifier.close()
+    """As when PostgreSQL's queue of notifications is full: each call of `pg_notify` raises, in the
+    transaction and after it, and the commit counts.
+    """
+    notify, roles = "execute on function pg_notify", "hansei_owner, hansei_app, hansei_worker"
+    await database.server.run(f"revoke {notify} from public, {roles}", database.name)
+    try:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute("select pg_notify('x', '')")
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            await runtime.queue.enqueue(session, [Ticket(tenant.id, new_id())])
+        await runtime.sessions.notifier.close()
+    finally:
+        await database.server.run(f"grant {notify} to {roles}", database.name)
     assert await connection.fetchval("select count(*) from tickets") == 1
