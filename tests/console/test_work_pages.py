@@ -84,7 +84,10 @@ async def test_overview_begins_with_whether_agents_get_better(
 ) -> None:
     await send_outcomes(api, runtime, tenant, None, "success", "failure", "success", "success")
     page = html.unescape((await owner_of.get("/console")).text)
-    assert "Unknown: all agents get advice. 75 % of their runs succeed." in page
+    assert (
+        "Unknown: no hold-out compares runs with and without advice. 75 % of all runs succeed."
+        in page
+    )
     assert "HANSEI_ADVICE_HOLDOUT_SHARE=0.1 gives every tenth session no advice" in page
     (week,) = cells(page, "Share of successful agent runs by week")
     assert week[1] == "75 %"
@@ -99,7 +102,7 @@ async def test_overview_begins_with_whether_agents_get_better(
     assert "Difference: 95 points, 95 % interval from" in page
 
 
-async def test_trace_shows_blamed_event_and_attempts(owner_of, api, runtime, tenant) -> None:
+async def test_trace_shows_evidence_lessons_and_attempts(owner_of, api, runtime, tenant) -> None:
     worker = Agent(api, runtime, tenant)
     events = [
         {"event_type": "user_message", "content": "Refund order 7"},
@@ -116,14 +119,31 @@ async def test_trace_shows_blamed_event_and_attempts(owner_of, api, runtime, ten
     await worker.work()
     shown = (await owner_of.get(f"/console/traces/{ids[1]}")).text
     found = await api.get("/api/v1/memories", params={"kind": "reflection", "trace_id": ids[1]})
-    blamed = {event for item in found.json()["items"] for event in item["source_event_ids"]}
-    assert blamed
-    assert set(re.findall(r'<li class="blamed" id="blamed-(\w+)"', shown)) == blamed
+    evidence = {event for item in found.json()["items"] for event in item["source_event_ids"]}
+    assert evidence
+    assert set(re.findall(r'<li class="evidence" id="event-(\w+)"', shown)) == evidence
     assert f"/console/traces/{ids[0]}" in shown.split("Attempts at this task", 1)[1]
     assert HOSTILE not in shown
     listed = (await owner_of.get("/console/traces?outcome=failure")).text
     assert ids[1] in listed
     assert ids[0] not in listed
+
+
+async def test_trace_says_what_became_of_its_lesson(owner_of, api, runtime, tenant) -> None:
+    """A lesson that waits for confirmation is shown, with its bullet."""
+    sales = "SELECT * FROM sales", "SELECT count(*) FROM sales"
+    events = [
+        {"event_type": "tool_call", "tool_name": "sql", "content": sales[0]},
+        {"event_type": "error_event", "content": "Query timeout after 30 seconds"},
+        {"event_type": "tool_call", "tool_name": "sql", "content": sales[1]},
+        {"event_type": "tool_response", "tool_name": "sql", "content": "1200"},
+    ]
+    body = {"playbook": "sales", "outcome": "success", "events": events}
+    sent = await api.post("/api/v1/traces", json=body)
+    await Agent(api, runtime, tenant).work()
+    shown = (await owner_of.get(f"/console/traces/{sent.json()['trace_id']}")).text
+    assert "When <code>sql</code> fails" in shown
+    assert "/console/playbooks/sales/bullets/pat-00001" in shown
 
 
 async def test_trace_shows_time_tokens_and_what_only_this_attempt_did(owner_of, api) -> None:
@@ -162,15 +182,18 @@ async def test_trace_says_why_nothing_was_learned(
 ) -> None:
     monkeypatch.setattr(runtime.settings, "reflective_memory_mode", "lite")
 
-    async def show(**fields: str) -> str:
-        body = {"events": [{"event_type": "user_message", "content": "Hello"}], **fields}
-        trace = (await api.post("/api/v1/traces", json=body)).json()["trace_id"]
+    async def show(query: str = "", **fields: str) -> str:
+        body = {"events": [{"event_type": "llm_response", "content": "12"}], **fields}
+        trace = (await api.post(f"/api/v1/traces{query}", json=body)).json()["trace_id"]
         await drain(tenant.id)
         page = (await owner_of.get(f"/console/traces/{trace}")).text
-        return page.split("What was learned", 1)[1].split("</section>")[0]
+        return page.split("</h1>", 1)[1].split("</section>")[0]
 
-    assert "No learning run was started." in await show()
+    assert "No outcome is known. State it" in await show()
+    assert "a setting switched learning off" in await show("?reflect=never", outcome="failure")
     assert "Not reflected on: Success without a failed attempt" in await show(outcome="success")
+    assert "Nothing to learn: without a model, Hansei needs" in await show(outcome="failure")
+    assert "Declared check" in await show(ground_truth="12", match="number", generated_answer="12")
 
 
 async def test_traces_are_searched_by_words_of_their_task(owner_of, api) -> None:

@@ -111,7 +111,7 @@ def _describe_improvement(service: Credentials) -> str:
     by_week = f"Success by week: {', '.join(weeks)}."
     if name in ("no_runs", "no_holdout"):
         hint = "Set HANSEI_ADVICE_HOLDOUT_SHARE to compare runs with and without advice."
-        return f"Unknown: all get advice. {by_week} {hint}"
+        return f"Unknown: no hold-out. {by_week} {hint}"
     if name == "more_runs":
         missing = f"about {improvement.missing_runs:,} more"
         return f"Not enough runs yet: {missing}. {by_week}"

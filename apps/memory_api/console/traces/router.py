@@ -12,15 +12,16 @@ from memory_api.api.deps import CursorQuery, Reader, Session
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.rendering import render_page
 from memory_api.console.traces.event_lines import count_tokens, event_lines
+from memory_api.console.traces.lessons import list_decisions_on
 from memory_api.core.pagination import to_page
 from memory_api.memories.router import list_memories
-from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.schemas import Memory, MemoryKind, SettableStatus
 from memory_api.runs.chain import EVALUATE
 from memory_api.runs.router import list_runs
 from memory_api.runs.schemas import Run
 from memory_api.traces import queries
 from memory_api.traces.router import get_trace, list_trace_events, list_traces, trace_response
-from memory_api.traces.schemas import OutcomeType, TracePage, TraceWithEvents
+from memory_api.traces.schemas import OutcomeType, Trace, TracePage, TraceWithEvents
 
 router = APIRouter(prefix="/console/traces", route_class=ConsoleRoute, include_in_schema=False)
 
@@ -72,15 +73,9 @@ async def show_trace(
     if cursor is not None:
         later = await list_trace_events(trace_id, session, caller, cursor, limit=PAGE_SIZE)
         events, next_cursor = later.items, later.next_cursor
-    lessons = await list_memories(
-        session,
-        caller,
-        None,
-        trace.project_id,
-        kind=[MemoryKind.REFLECTION, MemoryKind.STRATEGY, MemoryKind.INSIGHT],
-        trace_id=trace_id,
-    )
-    reflections = [item for item in lessons.items if item.kind == MemoryKind.REFLECTION]
+    lessons = await _load_lessons(session, caller, trace)
+    decisions = await list_decisions_on(session, [lesson.id for lesson in lessons])
+    reflections = [lesson for lesson in lessons if lesson.kind == MemoryKind.REFLECTION]
     runs = await list_runs(session, caller, None, trace.project_id, trace_id=trace_id)
     attempts = await _load_attempts(session, caller, trace.project_id, trace.task_key)
     return render_page(
@@ -89,24 +84,35 @@ async def show_trace(
         trace=trace,
         lines=event_lines(events, trace.id, attempts),
         tokens=count_tokens(trace),
-        blamed={event for item in reflections for event in item.source_event_ids},
+        evaluation=_evaluation(runs.items),
+        evidence={event for item in reflections for event in item.source_event_ids},
         next_cursor=next_cursor,
         is_first=cursor is None,
-        lessons=lessons.items,
+        lessons=lessons,
+        decisions={decision.memory_id: decision for decision in decisions},
         runs=runs.items[::-1],
-        is_learning=any(run.finished_at is None for run in runs.items),
-        not_reflected=_why_not_reflected(runs.items),
         attempts=[(each, event_lines(each.events, each.id, attempts)) for each in attempts],
     )
 
 
-def _why_not_reflected(runs: Sequence[Run]) -> str:
-    """The reason of the evaluation that ended the learning; '' without one."""
-    for run in runs:
-        result = cast("dict[str, Any]", run.result or {}) if run.kind == EVALUATE else {}
-        if result.get("reflect") is False:
-            return str(result.get("reason") or "")
-    return ""
+async def _load_lessons(session: Session, caller: Reader, trace: Trace) -> list[Memory]:
+    """What was learned from the trace, whether agents get it or not, newest first."""
+    kinds = [MemoryKind.REFLECTION, MemoryKind.STRATEGY, MemoryKind.INSIGHT]
+    statuses: tuple[SettableStatus, ...] = ("active", "quarantined", "archived")
+    found = [
+        await list_memories(
+            session, caller, None, trace.project_id, kind=kinds, status=status, trace_id=trace.id
+        )
+        for status in statuses
+    ]
+    lessons = [lesson for page in found for lesson in page.items]
+    return sorted(lessons, key=lambda lesson: lesson.created_at, reverse=True)
+
+
+def _evaluation(runs: Sequence[Run]) -> dict[str, Any]:
+    """The result of the newest evaluation: its verdict, and why nothing was reflected on."""
+    found = next((run.result for run in runs if run.kind == EVALUATE and run.result), None)
+    return cast("dict[str, Any]", found or {})
 
 
 async def _load_attempts(
