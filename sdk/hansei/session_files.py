@@ -197,7 +197,7 @@ def read_session_file(text: bytes) -> SessionFile:
     line_count = 0
     for number, item in _read_items(text.removeprefix(_BOM)):
         line_count += 1
-        if isinstance(item, dict) and not _is_too_deep(item):
+        if isinstance(item, dict) and not is_too_deep(item):
             entries.append(cast(Json, item))
         elif isinstance(item, dict):
             skipped.append(SkippedLine(number, "nested too deeply"))
@@ -217,7 +217,7 @@ def read_session_file(text: bytes) -> SessionFile:
     return SessionFile(messages, session_id, line_count, skipped)
 
 
-def _is_too_deep(value: Any) -> bool:
+def is_too_deep(value: Any) -> bool:
     """Whether lists and objects are nested in more than `MAX_DEPTH` levels."""
     level = [value]
     for _ in range(MAX_DEPTH):

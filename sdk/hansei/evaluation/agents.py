@@ -21,11 +21,14 @@ from typing import IO, Any, cast
 from hansei._model import Json
 from hansei.errors import EvaluationError
 from hansei.evaluation.tasks import Score, Task, score_by_match
+from hansei.session_files import MAX_DEPTH, is_too_deep
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 MAX_STDERR_BYTES, MAX_STDERR_CHARACTERS = 1024 * 1024, 400
 READ_TIMEOUT_SECONDS = 60.0
 MAX_RETRY_PAUSE_SECONDS = 10.0
+MAX_USAGE = 1e12
+"""Of one call. More tokens or dollars are an error of the agent, which would decide the report."""
 STOPPED = "stopped"
 """The message of a call that `Commands.stop` ended."""
 OUTCOMES = ("success", "failure", "partial", "timeout", "error")
@@ -255,22 +258,31 @@ def to_answer(value: Any, task_id: str) -> Answer:
         raise CallFailed("`events` is no list of objects")
     if outcome is not None and outcome not in OUTCOMES:
         raise CallFailed(f"`outcome` is one of {', '.join(OUTCOMES)}")
-    if usage is not None and not isinstance(usage, Mapping):
-        raise CallFailed("`usage` is no object")
     tools: Any = fields.get("tools") or []
     if not isinstance(tools, list):
         raise CallFailed("`tools` is no list")
-    used = cast("dict[str, Any]", usage or {})
-    numbers = {name: value for name, value in used.items() if isinstance(value, (int, float))}
+    if is_too_deep(dict(fields)):
+        raise CallFailed(f"returned values nested in more than {MAX_DEPTH} levels")
     feedback = str(fields.get("feedback") or "")
     return Answer(
         fields["answer"],
         list(events or []),
         outcome,
         feedback,
-        numbers,
+        _amounts(usage or {}),
         cast("list[Any]", tools),
     )
+
+
+def _amounts(usage: object) -> Json:
+    if not isinstance(usage, Mapping):
+        raise CallFailed("`usage` is no object")
+    used = cast("Mapping[str, Any]", usage)
+    numbers = {name: value for name, value in used.items() if isinstance(value, (int, float))}
+    for name, value in numbers.items():
+        if not 0 <= value <= MAX_USAGE:  # NaN neither
+            raise CallFailed(f"`usage.{name}` is no amount")
+    return numbers
 
 
 def _is_list_of_objects(value: object) -> bool:

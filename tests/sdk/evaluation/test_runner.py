@@ -208,6 +208,25 @@ def test_dry_run_calls_nothing_and_checks_expected_answers() -> None:
     assert not Path("hansei-eval").exists()
 
 
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ('{"answer": 1, "usage": {"usd": NaN}}', "`usage.usd` is no amount"),
+        ('{"answer": 1, "usage": {"usd": 1e999}}', "`usage.usd` is no amount"),
+        ('{"answer": 1, "usage": {"usd": -5}}', "`usage.usd` is no amount"),
+        (f'{{"answer": 1, "usage": {{"input_tokens": {10**400}}}}}', "is no amount"),
+        (f'{{"answer": {"[" * 900}1{"]" * 900}}}', "nested in more than 64 levels"),
+    ],
+)
+def test_answer_that_would_end_the_run_is_a_failed_call(document: str, reason: str) -> None:
+    """A negative cost escaped the budget. The others ended the run, and each resumption."""
+    code = f"print({document!r} if request['task_id'] == 't3' else json.dumps({{'answer': a}}))"
+    result = run_agent(code, "--input-price", "1", "--output-price", "1")
+    assert result.exit_code == 0, result.output
+    assert reason in json.dumps(report(), ensure_ascii=False)
+    json.loads(Path("out/report.json").read_text(), parse_constant=pytest.fail)
+
+
 def test_number_that_is_none_is_damaged() -> None:
     tasks = [{"id": "a", "task": "1 + 1", "expected": "two", "match": "number"}]
     result = run("run", "--tasks", write_tasks(tasks), "--dry-run")
