@@ -92,6 +92,28 @@ async def test_login_takes_no_lock_and_sends_no_notification(
         await login.execute(statement)
 
 
+@pytest.mark.parametrize("role", ["hansei_owner", "hansei_app", "hansei_worker"])
+async def test_roles_of_the_service_reach_no_file_of_the_server(
+    database: Database, role: str
+) -> None:
+    """What was taken from all logins was given to these: with it, the functions for files, which
+    only a superuser had."""
+    connection = await asyncpg.connect(database.url(role))
+    try:
+        for statement in (
+            "select lo_import('/etc/passwd')",
+            "select lo_import('/etc/passwd', 424242)",
+            "select lo_export(424242, '/tmp/written')",
+            "select lo_create(0)",
+            "select pg_read_file('/etc/passwd')",
+            "copy (select 1) to program 'true'",
+        ):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
 async def test_names_of_locks_have_a_secret(
     runtime: Runtime, tenant: TestTenant, database: Database
 ) -> None:

@@ -98,6 +98,11 @@ async def test_table_without_forced_row_security_is_found(
             "grant pg_signal_backend to hansei_owner with inherit true, set false",
             "their sessions cannot be ended",
         ),
+        (
+            "grant execute on function lo_export(oid, text) to hansei_app",
+            "revoke execute on function lo_export(oid, text) from hansei_app",
+            "files of the database server: it may use lo_export",
+        ),
     ],
 )
 async def test_rights_of_logins_are_checked(

@@ -67,6 +67,10 @@ LOGIN_RIGHTS = text(
     " and has_database_privilege('hansei_analyst', oid, 'connect')"
     " order by 1"
 )
+FILE_RIGHTS = text(
+    "select p.proname from pg_proc p where p.proname in ('lo_import', 'lo_export')"
+    " and has_function_privilege(p.oid, 'execute') order by p.proname"
+)
 OWNER_RIGHTS = text(
     "select has_parameter_privilege(r.rolname, 'temp_file_limit', 'set')"
     " and has_parameter_privilege(r.rolname, 'log_min_messages', 'set')"
@@ -161,6 +165,10 @@ async def check_logins(sessions: Sessions) -> CheckResult:
         "As a superuser, run apps/memory_api/embedded/superuser.sql in this database"
         " (docs/install.md), and `revoke connect on database … from public` for each other one."
     )
+    if rights := await _fetch_names(sessions, FILE_RIGHTS):
+        names = _list(dict.fromkeys(rights))
+        message = f"the service can read and write files of the database server: it may use {names}"
+        return CheckResult("logins", False, message, fix)
     rights = await _fetch_names(sessions, LOGIN_RIGHTS)
     if rights:
         names = _list(dict.fromkeys(rights))

@@ -4,17 +4,21 @@
 do $$
 declare
     restricted_function regprocedure;
+    is_used boolean;
     other_database name;
 begin
     -- All logins of a server share its locks: 25,000 locks of one login would fail the writes of all. Nor does a login need large objects or
-    -- notifications, messages in the write-ahead log, files of snapshots or transaction IDs.
-    for restricted_function in
-        select oid::regprocedure from pg_proc
+    -- notifications, messages in the write-ahead log, files of snapshots or transaction IDs. The service needs no large objects either:
+    -- lo_import and lo_export read and write files of the server.
+    for restricted_function, is_used in
+        select oid::regprocedure, proname !~ '^(lo_|lowrite|loread)' from pg_proc
         where pronamespace = 'pg_catalog'::regnamespace
           and (proname ~ '^pg_(try_)?advisory_(xact_)?lock(_shared)?$' or proname ~ '^(lo_|lowrite|loread)' or proname ~ '^(pg_notify|pg_logical_emit_message|pg_export_snapshot|pg_current_xact_id|txid_current)$')
     loop
-        execute format('revoke execute on function %s from public', restricted_function);
-        execute format('grant execute on function %s to hansei_owner, hansei_app, hansei_worker', restricted_function);
+        execute format('revoke execute on function %s from public, hansei_owner, hansei_app, hansei_worker', restricted_function);
+        if is_used then
+            execute format('grant execute on function %s to hansei_owner, hansei_app, hansei_worker', restricted_function);
+        end if;
     end loop;
     -- Locks and the disk are those of the server: in these databases, a login would have all that is taken from it here.
     for other_database in select datname from pg_database where datname in ('postgres', 'template1') and datname <> current_database() loop
