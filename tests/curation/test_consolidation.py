@@ -161,6 +161,9 @@ async def test_long_bullet_is_marked(asked: Book, stub: StubProvider) -> None:
     assert stub.calls[0].user.count("too long") == 1
 
 
+ADDRESS = "See https://example.net/x"
+
+
 @pytest.mark.parametrize(
     ("operation", "reason"),
     [
@@ -171,6 +174,15 @@ async def test_long_bullet_is_marked(asked: Book, stub: StubProvider) -> None:
         (lambda a, b, c: {"type": "DELETE", "bullet_id": a}, "helpful verdicts"),
         (lambda a, b, c: {"type": "UPDATE", "bullet_id": b, "content": "x " * 5_000}, "longer"),
         (lambda a, b, c: {"type": "SPLIT", "bullet_id": a, "parts": [{"content": ASK}]}, "2 to 4"),
+        (lambda a, b, c: {"type": "UPDATE", "bullet_id": b, "when_to_use": EVIL}, "Most words"),
+        (
+            lambda a, b, c: {"type": "UPDATE", "bullet_id": b, "content": FIRST, "title": EVIL},
+            "Most words",
+        ),
+        (
+            lambda a, b, c: {"type": "UPDATE", "bullet_id": b, "content": f"{FIRST} {ADDRESS}"},
+            "no address",
+        ),
     ],
 )  # fmt: skip
 async def test_operation_that_loses_advice_is_rejected(

@@ -27,6 +27,7 @@ from memory_api.curation.model_output import (
     to_delta,
 )
 from memory_api.curation.schemas import ProposedChange, new_delta
+from memory_api.text.quotations import has_address
 from memory_api.text.similarity import containment
 
 MAX_PARTS = 4
@@ -96,6 +97,12 @@ class _Limits:
         before = max(len(self.bullets[key].bullet.content) for key in keys)
         if any(len(text) > max(MAX_BULLET_CHARACTERS, before) for text in operation.contents):
             return f"The content is longer than {MAX_BULLET_CHARACTERS} characters."
+        if operation.type == "DELETE":
+            return self._check_delete(keys[0])
+        return self._check_words(operation) or self._check_type(operation)
+
+    def _check_type(self, operation: CuratorOperation) -> str | None:
+        keys = operation.keys
         if operation.type == "MERGE":
             if any(set(keys) <= rejected for rejected in self._evidence.rejected_merges):
                 return "A person declined this merge, or a proposal with it is waiting."
@@ -104,11 +111,24 @@ class _Limits:
             return self._check_content(operation, operation.content)
         if operation.type == "UPDATE":
             return None if operation.when_to_use else "UPDATE requires `content` or `when_to_use`."
-        return (
-            self._check_split(operation)
-            if operation.type == "SPLIT"
-            else self._check_delete(keys[0])
-        )
+        return self._check_split(operation)
+
+    def _check_words(self, operation: CuratorOperation) -> str | None:
+        """The condition and the title, too, consist mostly of words of the bullets, and no text has
+        an address if they have none.
+        """
+        bullets = [self.bullets[key].bullet for key in operation.keys]
+        known = " ".join(f"{b.when_to_use} {b.title} {b.content}" for b in bullets)
+        for texts in (operation, *operation.parts):
+            for text in filter(None, (texts.when_to_use, texts.title)):
+                if containment(text, known) < MIN_KNOWN_WORD_SHARE:
+                    return "Most words of the condition or the title are not in the bullets."
+            if not has_address(known) and any(
+                has_address(text)
+                for text in filter(None, (texts.when_to_use, texts.title, texts.content))
+            ):
+                return "The bullets have no address."
+        return None
 
     def _check_content(self, operation: CuratorOperation, content: str) -> str | None:
         tools = {tool for key in operation.keys for tool in self._evidence.tools.get(key, ())}
