@@ -542,6 +542,7 @@ create table curated_lessons (
 );
 
 create index curated_lessons_scope_id_created_at_idx on curated_lessons (tenant_id, scope_id, created_at);
+create index curated_lessons_memory_id_idx on curated_lessons (tenant_id, memory_id);
 
 -- The models for which a tenant has vectors: one row, or two or three while it moves from one to another.
 create table embedding_models (

@@ -183,7 +183,7 @@ async def test_trace_says_why_nothing_was_learned(
     monkeypatch.setattr(runtime.settings, "reflective_memory_mode", "lite")
 
     async def show(query: str = "", **fields: str) -> str:
-        body = {"events": [{"event_type": "llm_response", "content": "12"}], **fields}
+        body = {"events": [{"event_type": "user_message", "content": "Hello"}], **fields}
         trace = (await api.post(f"/api/v1/traces{query}", json=body)).json()["trace_id"]
         await drain(tenant.id)
         page = (await owner_of.get(f"/console/traces/{trace}")).text
@@ -192,7 +192,8 @@ async def test_trace_says_why_nothing_was_learned(
     assert "No outcome is known. State it" in await show()
     assert "a setting switched learning off" in await show("?reflect=never", outcome="failure")
     assert "Not reflected on: Success without a failed attempt" in await show(outcome="success")
-    assert "Nothing to learn: without a model, Hansei needs" in await show(outcome="failure")
+    shown = await show(outcome="failure")
+    assert "Nothing to learn: without a model, Hansei needs" in shown, shown
     assert "Declared check" in await show(ground_truth="12", match="number", generated_answer="12")
 
 

@@ -32,6 +32,7 @@ from memory_api.auth.queries import tenant_is_active
 from memory_api.auth.tables import ApiKeyRow
 from memory_api.console.tables import ConsoleSessionRow
 from memory_api.core.db import current_tenant_id
+from memory_api.curation.tables import CuratedLessonRow
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.tables import PlaybookRow
@@ -254,6 +255,22 @@ async def load_tasks(session: AsyncSession, trace_ids: Collection[UUID]) -> dict
         trace.tenant_id == current_tenant_id(session), trace.id.in_(trace_ids)
     )
     return {row.id: row for row in (await session.execute(statement)).all()}
+
+
+async def list_decisions_on(session: AsyncSession, memory_ids: Sequence[UUID]) -> Sequence[Any]:
+    """The decisions on these lessons, in any playbook: `memory_id`, `decision`, `reason`, and the
+    `key` and `status` of the bullet, if there is one.
+    """
+    if not memory_ids:
+        return []
+    row, bullet, tenant_id = CuratedLessonRow, MemoryRow, current_tenant_id(session)
+    query = (
+        select(row.memory_id, row.decision, row.reason, bullet.key, bullet.status)
+        .outerjoin(bullet, and_(bullet.tenant_id == tenant_id, bullet.id == row.bullet_id))
+        .where(row.tenant_id == tenant_id, row.memory_id.in_(memory_ids))
+        .order_by(row.updated_at)
+    )
+    return (await session.execute(query)).all()
 
 
 async def list_outcomes(

@@ -25,6 +25,7 @@ class CuratedLessonRow(Base):
             name="decision",
         ),
         Index("curated_lessons_scope_id_created_at_idx", "tenant_id", "scope_id", "created_at"),
+        Index("curated_lessons_memory_id_idx", "tenant_id", "memory_id"),
     )
 
     tenant_id: Mapped[TenantId]

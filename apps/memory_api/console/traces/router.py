@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query, Response
 
 from memory_api.api.deps import CursorQuery, Reader, Session
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
+from memory_api.console.queries import list_decisions_on
 from memory_api.console.rendering import render_page
 from memory_api.console.traces.event_lines import count_tokens, event_lines
-from memory_api.console.traces.lessons import list_decisions_on
 from memory_api.core.pagination import to_page
 from memory_api.memories.router import list_memories
 from memory_api.memories.schemas import Memory, MemoryKind, SettableStatus
