@@ -79,7 +79,10 @@ def run_processes(host: str, port: int, data_dir: Path | None, processes: int | 
         settings = Settings.load()
         check_settings(settings)
         options = ["--data-dir", str(data_dir)] if data_dir else []
-        with open_database(settings, data_dir), api_children(host, port, count, options) as api:
+        with (
+            open_database(settings, data_dir, create=True),
+            api_children(host, port, count, options) as api,
+        ):
             supervisor = Supervisor(api, report=_report)
             try:
                 was_drained = asyncio.run(supervisor.run())

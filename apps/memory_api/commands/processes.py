@@ -75,7 +75,7 @@ def _check(settings: Settings) -> None:
 def _start_api(
     settings: Settings, host: str, port: int, data_dir: Path | None, listen_fd: int | None
 ) -> None:
-    with open_database(settings, data_dir) as urls:
+    with open_database(settings, data_dir, create=True) as urls:
         try:
             listener = (
                 open_listener(host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
@@ -152,7 +152,7 @@ def run_worker_command(data_dir: Path | None) -> None:
 
 
 def _start_worker(settings: Settings, data_dir: Path | None) -> None:
-    with open_database(settings, data_dir) as urls:
+    with open_database(settings, data_dir, create=True) as urls:
         # The worker uses the owner's URL only to maintain vector indexes.
         worker_settings = settings.model_copy(update={"owner_url": urls.owner})
         _lower_priority()

@@ -61,7 +61,10 @@ async def test_formats(command: Command) -> None:
     empty = await command("movers")
     assert (empty.exit_code, "No rows found." in empty.output) == (0, True)
     unknown = await command("movers", "--playbook", "none")
-    assert (unknown.exit_code, "Playbook not found: analytics/movers." in unknown.output) == (
+    assert (
+        unknown.exit_code,
+        "Playbook 'none' not found: analytics/movers." in unknown.output,
+    ) == (
         1,
         True,
     )
