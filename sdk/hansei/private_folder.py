@@ -15,11 +15,12 @@ def require_private(folder: Path) -> None:
     """Raises `OSError` unless this user owns the folder and nobody else may write into it. In a
     folder that all may write, another user may have prepared it, or a link in its place.
     """
-    if sys.platform != "win32":
-        _require_private(folder, folder.lstat())
+    _require_private(folder, folder.lstat())
 
 
 def _require_private(folder: Path, status: os.stat_result) -> None:
+    if sys.platform == "win32":
+        return
     others = stat.S_IWGRP | stat.S_IWOTH
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & others:
         message = f"Another user could have prepared the folder {folder}, or can write into it."
@@ -66,7 +67,7 @@ class PrivateFolder:
         return [name for name in self._list("") if self._has_type(name, stat.S_ISDIR)]
 
     def _list(self, name: str) -> list[str]:
-        if self._descriptor is None:
+        if sys.platform == "win32":
             return os.listdir(self._path / name)
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
         descriptor = os.open(name or ".", flags, dir_fd=self._descriptor)
