@@ -17,6 +17,8 @@ import typer
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from hansei import errors as client_errors
+from hansei.credentials import Credentials, load_credentials
 from memory_api.core.errors import ConfigurationError, HanseiError, ServiceUnavailable
 from memory_api.core.secret_redaction import redact
 from memory_api.core.settings import Settings
@@ -124,6 +126,16 @@ def open_database(
             raise CommandFailed(f"The embedded database did not start: {error}") from error
         asyncio.run(provision_database(server))
         yield DatabaseUrls(server.url(APP), server.url(WORKER), server.url(OWNER), server)
+
+
+def find_credentials(data_dir: Path) -> Credentials | None:
+    """Those that `hansei up` saved in the data directory. None without a file, or with a damaged
+    one: `hansei up` writes it again.
+    """
+    try:
+        return load_credentials(data_dir)
+    except client_errors.ConfigurationError:
+        return None
 
 
 @contextmanager

@@ -10,8 +10,14 @@ from pathlib import Path
 
 import typer
 
-from hansei.credentials import DEFAULT_URL, load_credentials
-from memory_api.commands.database import CommandFailed, DatabaseUrls, exit_on_error, open_database
+from hansei.credentials import DEFAULT_URL
+from memory_api.commands.database import (
+    CommandFailed,
+    DatabaseUrls,
+    exit_on_error,
+    find_credentials,
+    open_database,
+)
 from memory_api.commands.migrate import migrate_and_grant
 from memory_api.commands.tenants import owner_sessions
 from memory_api.core.ids import to_tenant_id
@@ -72,8 +78,7 @@ async def _load(settings: Settings, urls: DatabaseUrls, name: str, json: bool) -
 
 def _service_url(urls: DatabaseUrls) -> str:
     """That of `hansei up` with this data directory, otherwise the default of a service."""
-    folder = urls.embedded.data_dir if urls.embedded is not None else None
-    running = load_credentials(folder) if folder is not None else None
+    running = find_credentials(urls.embedded.data_dir) if urls.embedded is not None else None
     return running.url if running else DEFAULT_URL
 
 

@@ -55,10 +55,11 @@ def run(
         except ConfigurationError as error:
             if not urls:
                 raise CommandFailed(str(error)) from error
-            service, answer = None, f"Unknown: {error}"
+            answer = f"Unknown: {error}"
         else:
+            urls = urls or _default_urls(settings, service)
             answer = _describe_improvement(service)
-        targets = [_metrics_url(url) for url in urls or _default_urls(settings, service)]
+        targets = [_metrics_url(url) for url in urls]
         first = _scrape(targets, token)
         if json:
             figures = {"improvement": f"{QUESTION} {answer}", "urls": targets} | to_figures(first)
@@ -83,10 +84,8 @@ def _find_service(data_dir: Path | None) -> Credentials:
     return service
 
 
-def _default_urls(settings: Settings, service: Credentials | None) -> Sequence[str]:
+def _default_urls(settings: Settings, service: Credentials) -> Sequence[str]:
     """The API and, if its port is known, the worker."""
-    if service is None:
-        return []
     worker = service.worker_metrics_url
     if settings.worker_metrics_port is not None:
         worker = f"http://127.0.0.1:{settings.worker_metrics_port}"

@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import typer
 
-from hansei.credentials import Credentials, load_credentials, save_credentials
-from hansei.errors import ConfigurationError
+from hansei.credentials import Credentials, save_credentials
 from memory_api.auth.identity import parse_key
 from memory_api.commands.api_processes import (
     HANSEI_COMMAND,
@@ -34,6 +33,7 @@ from memory_api.commands.database import (
     DatabaseUrls,
     UsageError,
     exit_on_error,
+    find_credentials,
     open_database,
 )
 from memory_api.core.resources import packaged_path
@@ -290,8 +290,5 @@ async def _is_ready(url: str) -> bool:
 
 
 def _load_key(installation: Installation) -> str | None:
-    try:
-        stored = load_credentials(installation.folder)
-    except ConfigurationError:  # a damaged file
-        return None
+    stored = find_credentials(installation.folder)
     return stored.api_key if stored else None

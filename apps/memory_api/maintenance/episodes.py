@@ -44,8 +44,8 @@ MAX_EVENT_CHARACTERS = 4_000
 CONTENT_SHARE = 3
 """The text of an episode with events gets one part in three of its tokens."""
 
-LOCK_EPISODES = load_statement("maintenance/maintenance.sql", "lock_episodes")
-LOCK_TRACES = load_statement("maintenance/maintenance.sql", "lock_traces")
+KEEP_EPISODES = load_statement("maintenance/maintenance.sql", "keep_episodes")
+KEEP_TRACES = load_statement("maintenance/maintenance.sql", "keep_traces")
 
 log = structlog.get_logger()
 
@@ -152,7 +152,7 @@ async def lock_sources(session: AsyncSession, episodes: Sequence[Episode]) -> No
         kind, source_id = episode.source
         ids[kind].add(source_id)
     locked: set[UUID] = set()
-    for kind, statement in (("memory", LOCK_EPISODES), ("trace", LOCK_TRACES)):
+    for kind, statement in (("memory", KEEP_EPISODES), ("trace", KEEP_TRACES)):
         parameters = {"tenant": current_tenant_id(session), "ids": list(ids[kind])}
         locked |= set(await fetch_column(session, statement, parameters))
     if locked != ids["memory"] | ids["trace"]:

@@ -387,13 +387,13 @@ from (
 left join traces t on t.tenant_id = :tenant and t.id = m.trace_id
 order by coalesce(t.created_at, m.created_at), m.id
 
--- name: lock_episodes
--- Locks these episodes against an erasure until the transaction ends. Returns those that are not erased.
+-- name: keep_episodes
+-- Keeps these episodes from an erasure until the transaction ends. Returns those that are not erased.
 select m.id from memories m
 where m.tenant_id = :tenant and m.id = any(cast(:ids as uuid[])) and m.content <> ''
 order by m.id for share
 
--- name: lock_traces
+-- name: keep_traces
 -- The same for traces.
 select t.id from traces t where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[])) order by t.id for key share
 

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import current_tenant_id, transaction_time
 from memory_api.core.secret_redaction import redact
 from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.llm.answer_lists import clean_words
 from memory_api.llm.errors import LLMError
 from memory_api.maintenance.episodes import (
     Episode,
@@ -38,7 +39,6 @@ from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.queries import NewLink, add_links, get_memory
 from memory_api.memories.schemas import MemoryKind
-from memory_api.reflection.model_output import clean_words
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime

@@ -102,7 +102,7 @@ async def list_memories(
     project_id: str,
     kinds: Sequence[str] = (),
     layers: Sequence[str] = (),
-    status: str = MemoryStatus.ACTIVE,
+    statuses: Sequence[str] = (MemoryStatus.ACTIVE,),
     tags: Sequence[str] = (),
     trace_id: UUID | None = None,
     cursor: Cursor | None = None,
@@ -112,7 +112,7 @@ async def list_memories(
     query = select(MemoryRow).where(
         MemoryRow.tenant_id == current_tenant_id(session),
         MemoryRow.project_id == project_id,
-        MemoryRow.status == status,
+        MemoryRow.status.in_(statuses),
     )
     if kinds:
         query = query.where(MemoryRow.kind.in_(kinds))

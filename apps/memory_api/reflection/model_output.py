@@ -8,7 +8,6 @@ the model was shown. No I/O.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from pydantic import (
 
 from memory_api.core.secret_redaction import redact
 from memory_api.core.telemetry import get_logger
+from memory_api.llm.answer_lists import clean_words, to_list
 from memory_api.playbooks.citations import resolve_citations
 from memory_api.playbooks.models import VerdictTag
 from memory_api.reflection.schemas import CauseKind
@@ -37,9 +37,7 @@ log = get_logger(__name__)
 M = TypeVar("M", bound=BaseModel)
 
 MAX_RULES = 3
-MAX_TAGS = 10
 MAX_SOURCE_EVENTS = 5
-_MAX_WORD_LENGTH = 64
 _CONDITION_START = re.compile(r"(?:when|whenever|before|after|if|while|for|once|unless|in)\b", re.I)
 _EMPTY_WORDS = frozenset({"", "null", "none", "n/a"})
 
@@ -265,33 +263,6 @@ def _is_empty_rule(rule: Any) -> bool:
 def _full_stop(text: str) -> str:
     """The full stop of the text's script."""
     return "。" if "\u3040" <= text[-1] <= "\u9fff" else "."
-
-
-def clean_words(value: Any) -> list[str]:
-    """Tags or keywords, each once and shortened: an index of the database has no long ones."""
-    words = (item.strip(" #\"'")[:_MAX_WORD_LENGTH].strip() for item in to_list(value))
-    return list(dict.fromkeys(word for word in words if word))[:MAX_TAGS]
-
-
-def to_list(value: Any) -> list[str]:
-    """The texts of a list, of a printed Python list, or of a text with commas."""
-    if isinstance(value, str):
-        return to_list(_parse_printed_list(value))
-    if isinstance(value, list | tuple):
-        items = cast("Iterable[Any]", value)
-        return [str(item) for item in items if isinstance(item, str | int | float)]
-    return []
-
-
-def _parse_printed_list(text: str) -> list[Any]:
-    if text.strip().startswith("["):
-        try:
-            value: Any = ast.literal_eval(text.strip())
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            value = None
-        if isinstance(value, list):
-            return cast("list[Any]", value)
-    return [part for part in re.split("[,、，]", text.strip(" []")) if part.strip()]
 
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)

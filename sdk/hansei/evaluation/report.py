@@ -151,6 +151,7 @@ class Report:
             "arm": arm,
             "calls": len(records),
             "rendered": len(rendered),
+            "measures_nothing": bool(records) and not rendered,
             "cited": sum(bool(r["cited"]) for r in records) if is_service else None,
             "followed": self._count(rendered, "followed") if judged else None,
             "judged": judged,
@@ -226,7 +227,7 @@ class Report:
         if len(self._answers) < planned:
             notes.append(f"INCOMPLETE: {len(self._answers)} of {planned} calls were made.")
         for row in (self._advice(arm) for arm in self._plan.protocol.arms if arm != "none"):
-            if row["calls"] and not row["rendered"]:
+            if row["measures_nothing"]:
                 notes.append(
                     f"NO ADVICE: the arm `{row['arm']}` never got any. It measures nothing."
                 )

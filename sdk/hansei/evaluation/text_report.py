@@ -64,7 +64,7 @@ def headline(report: Json) -> str:
 
 def _is_unused(report: Json, arm: str) -> bool:
     """Whether the arm never got advice, so that nothing was measured."""
-    return any(r["arm"] == arm and r["calls"] and not r["rendered"] for r in report["advice"])
+    return any(r["arm"] == arm and r["measures_nothing"] for r in report["advice"])
 
 
 def _accuracy(report: Json) -> Section:

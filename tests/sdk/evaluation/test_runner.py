@@ -246,7 +246,7 @@ def test_arm_without_advice_measures_nothing() -> None:
         answer, TASKS, folder="out", arms=["none", "examples"], second_pass=False
     )
     row = next(each for each in result["advice"] if each["arm"] == "examples")
-    row["rendered"] = 0
+    row["measures_nothing"] = True
     assert headline(result).startswith("NOT MEASURED: `examples` never got advice.")
     assert "To see a difference" not in str(sections(result))
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
 from memory_api.api.deps import CursorQuery, Reader, Session
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
-from memory_api.console.queries import list_decisions_on
 from memory_api.console.rendering import render_page
 from memory_api.console.traces.event_lines import count_tokens, event_lines
+from memory_api.console.traces.lessons import load_learned
 from memory_api.core.pagination import to_page
-from memory_api.memories.router import list_memories
-from memory_api.memories.schemas import Memory, MemoryKind, SettableStatus
-from memory_api.runs.chain import EVALUATE
 from memory_api.runs.router import list_runs
-from memory_api.runs.schemas import Run
 from memory_api.traces import queries
 from memory_api.traces.router import get_trace, list_trace_events, list_traces, trace_response
-from memory_api.traces.schemas import OutcomeType, Trace, TracePage, TraceWithEvents
+from memory_api.traces.schemas import OutcomeType, TracePage, TraceWithEvents
 
 router = APIRouter(prefix="/console/traces", route_class=ConsoleRoute, include_in_schema=False)
 
@@ -73,10 +68,8 @@ async def show_trace(
     if cursor is not None:
         later = await list_trace_events(trace_id, session, caller, cursor, limit=PAGE_SIZE)
         events, next_cursor = later.items, later.next_cursor
-    lessons = await _load_lessons(session, caller, trace)
-    decisions = await list_decisions_on(session, [lesson.id for lesson in lessons])
-    reflections = [lesson for lesson in lessons if lesson.kind == MemoryKind.REFLECTION]
     runs = await list_runs(session, caller, None, trace.project_id, trace_id=trace_id)
+    learned = await load_learned(session, trace, runs.items)
     attempts = await _load_attempts(session, caller, trace.project_id, trace.task_key)
     return render_page(
         visit,
@@ -84,35 +77,12 @@ async def show_trace(
         trace=trace,
         lines=event_lines(events, trace.id, attempts),
         tokens=count_tokens(trace),
-        evaluation=_evaluation(runs.items),
-        evidence={event for item in reflections for event in item.source_event_ids},
+        learned=learned,
         next_cursor=next_cursor,
         is_first=cursor is None,
-        lessons=lessons,
-        decisions={decision.memory_id: decision for decision in decisions},
         runs=runs.items[::-1],
         attempts=[(each, event_lines(each.events, each.id, attempts)) for each in attempts],
     )
-
-
-async def _load_lessons(session: Session, caller: Reader, trace: Trace) -> list[Memory]:
-    """What was learned from the trace, whether agents get it or not, newest first."""
-    kinds = [MemoryKind.REFLECTION, MemoryKind.STRATEGY, MemoryKind.INSIGHT]
-    statuses: tuple[SettableStatus, ...] = ("active", "quarantined", "archived")
-    found = [
-        await list_memories(
-            session, caller, None, trace.project_id, kind=kinds, status=status, trace_id=trace.id
-        )
-        for status in statuses
-    ]
-    lessons = [lesson for page in found for lesson in page.items]
-    return sorted(lessons, key=lambda lesson: lesson.created_at, reverse=True)
-
-
-def _evaluation(runs: Sequence[Run]) -> dict[str, Any]:
-    """The result of the newest evaluation: its verdict, and why nothing was reflected on."""
-    found = next((run.result for run in runs if run.kind == EVALUATE and run.result), None)
-    return cast("dict[str, Any]", found or {})
 
 
 async def _load_attempts(

@@ -19,6 +19,7 @@ from memory_api.core.secret_redaction import redact
 from memory_api.curation.apply import PreparedProposal
 from memory_api.curation.curate import curate
 from memory_api.curation.schemas import Lesson
+from memory_api.llm.answer_lists import clean_words
 from memory_api.llm.untrusted_text import fence_text
 from memory_api.maintenance.dreaming.context import ACTOR, MAX_STATEMENTS, ProjectInput
 from memory_api.maintenance.episodes import (
@@ -33,7 +34,6 @@ from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.reflection.lesson_storage import STRATEGY_IMPORTANCE_FACTOR
-from memory_api.reflection.model_output import clean_words
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.schemas import OutcomeType
