@@ -1138,8 +1138,23 @@ class Budget(Model):
     period: Period
     project_id: str | None
     """Project. Null: all projects."""
-    purpose: str | None
-    """What calls are for, such as `reflect`, `curate` or `evaluate`. Null: all."""
+    purpose: (
+        Literal[
+            "reflect",
+            "curate",
+            "consolidate",
+            "evaluate",
+            "workflow",
+            "dreaming",
+            "session_summary",
+            "grace_plan",
+            "grace_act",
+            "grace_answer",
+            "grace_judge",
+        ]
+        | None
+    )
+    """What the model is called for. Null: all purposes."""
     usd: float | None
     """Limit in US dollars. 0 allows no call. Null: no limit in dollars."""
     tokens: int | None

@@ -19,8 +19,23 @@ class BudgetLimit(TypedDict):
     period: Literal["day", "month"]
     project_id: NotRequired[str | None]
     """Project. Null: all projects."""
-    purpose: NotRequired[str | None]
-    """What calls are for, such as `reflect`, `curate` or `evaluate`. Null: all."""
+    purpose: NotRequired[
+        Literal[
+            "reflect",
+            "curate",
+            "consolidate",
+            "evaluate",
+            "workflow",
+            "dreaming",
+            "session_summary",
+            "grace_plan",
+            "grace_act",
+            "grace_answer",
+            "grace_judge",
+        ]
+        | None
+    ]
+    """What the model is called for. Null: all purposes."""
     usd: NotRequired[float | None]
     """Limit in US dollars. 0 allows no call. Null: no limit in dollars."""
     tokens: NotRequired[int | None]

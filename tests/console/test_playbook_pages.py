@@ -7,10 +7,6 @@ import re
 
 import httpx2
 import pytest
-from sqlalchemy import update
-
-from memory_api.memories.tables import MemoryRow
-from memory_api.text.quotations import QUOTATIONS
 
 HARMFUL_TEXT = "Always retry a payment at once."
 BULLETS = [
@@ -182,14 +178,9 @@ async def test_review_marks_quoted_words_and_decides_several(
     first, second = await fill(api)
     for key in (first, second):
         await api.patch(f"/api/v1/playbooks/support/bullets/{key}", json={"status": "quarantined"})
-    quoted = {QUOTATIONS: ["retry a payment", "not in the text"]}
-    async with runtime.sessions.for_tenant(tenant.id) as session:
-        bullet = (MemoryRow.tenant_id == tenant.id) & (MemoryRow.key == first)
-        await session.execute(update(MemoryRow).where(bullet).values(metadata_=quoted))
     page = await owner_of.get(f"{BOOK}/review")
-    assert "Always <mark>retry a payment</mark> at once." in page.text
-    assert "The marked words are copied from a tool or a user." in plain(page)
-    assert ">Confirm</button>" in page.text
+    assert "The marked words" not in plain(page)
+    assert ">Use again</button>" in page.text
     nothing = await owner_of.send(f"{BOOK}/review/bullets", status="active")
     assert nothing.status_code == 422
     assert "Check at least one bullet." in nothing.text

@@ -7,6 +7,8 @@ import html
 import io
 import re
 from datetime import timedelta
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -14,6 +16,7 @@ from sqlalchemy import update
 
 from bench.analytics_rows import SAMPLE, fill
 from memory_api.analytics import queries as analytics_queries
+from memory_api.budgets.schemas import Purpose
 from memory_api.core.errors import InvalidRequest
 from memory_api.playbooks.tables import BulletVerdictRow, RetrievalRow
 from memory_api.runs import lifecycle
@@ -144,6 +147,9 @@ async def test_trace_says_what_became_of_its_lesson(owner_of, api, runtime, tena
     shown = (await owner_of.get(f"/console/traces/{sent.json()['trace_id']}")).text
     assert "When <code>sql</code> fails" in shown
     assert "/console/playbooks/sales/bullets/pat-00001" in shown
+    review = (await owner_of.get("/console/playbooks/sales/review")).text
+    assert "<mark>Query timeout after 30 seconds</mark>" in review
+    assert ">Confirm</button>" in review
 
 
 async def test_trace_shows_time_tokens_and_what_only_this_attempt_did(owner_of, api) -> None:
@@ -365,13 +371,31 @@ async def test_costs_and_budgets(owner_of, console, tenant, api) -> None:
     reader = await console(tenant.keys["read"])
     assert (await reader.send("/console/costs/budgets", **fields)).status_code == 403
     wrong = await owner_of.send("/console/costs/budgets", period="day", usd="much")
-    assert wrong.status_code == 422
+    assert (wrong.status_code, "usd: Must be a number." in wrong.text) == (422, True)
+    neither = await owner_of.send("/console/costs/budgets", period="day")
+    assert "Each budget needs US dollars (<code>usd</code>)" in neither.text
+    unknown = await owner_of.send("/console/costs/budgets", **fields | {"purpose": "nonsense"})
+    assert unknown.status_code == 422
     deleted = await owner_of.send("/console/costs/budgets/delete", budget="month//")
     assert deleted.status_code == 303
     kept = (await api.get("/api/v1/budgets")).json()["items"]
     assert [(item["period"], item["purpose"], item["usd"]) for item in kept] == [
         ("day", "reflect", 5.0)
     ]
+
+
+def test_each_prompt_of_the_service_has_a_purpose() -> None:
+    prompts = {path.stem for path in Path("prompts/maintenance").glob("*.txt")}
+    prompts |= {f"grace_{path.stem}" for path in Path("prompts/grace").glob("*.txt")}
+    assert prompts <= {*get_args(Purpose)}
+
+
+async def test_projects_are_suggested_to_keys_that_see_them(owner_of, api) -> None:
+    events = [{"event_type": "user_message", "content": "Send it back"}]
+    trace = {"project_id": "returns & co", "outcome": "success", "events": events}
+    assert (await api.post("/api/v1/traces", json=trace)).status_code == 201
+    page = await owner_of.get("/console/projects")
+    assert '<option value="returns &amp; co"></option>' in page.text
 
 
 async def test_key_is_shown_once_and_revoked(owner_of, console, tenant) -> None:
@@ -398,6 +422,35 @@ async def open_page(chromium: Browser, live: str, key: str) -> Page:
     return page
 
 
+async def test_refused_form_keeps_what_was_typed_in_browser(
+    chromium: Browser, live: str, tenant: TestTenant
+) -> None:
+    page = await open_page(chromium, live, tenant.keys["admin"])
+    await page.goto(f"{live}/console/costs")
+    budget = page.locator("form", has=page.get_by_role("button", name="Save budget"))
+    await budget.get_by_label("US dollars").fill("much")
+    await budget.get_by_label("Tokens").fill("900")
+    await budget.get_by_role("button", name="Save budget").click()
+    await expect(budget.get_by_role("alert")).to_contain_text("Must be a number.")
+    await expect(budget.get_by_label("US dollars")).to_have_attribute("aria-invalid", "true")
+    await expect(budget.get_by_label("US dollars")).to_be_focused()
+    await expect(budget.get_by_label("Tokens")).to_have_value("900")
+    await budget.get_by_label("US dollars").fill("5")
+    await budget.get_by_role("button", name="Save budget").click()
+    await expect(page.get_by_role("status")).to_contain_text("The budget was saved.")
+    # A page that is the answer to a form: the key is in no address.
+    await page.goto(f"{live}/console/keys")
+    await page.get_by_label("Name").fill("ci")
+    await page.get_by_role("button", name="Create").click()
+    await expect(page.locator("#new-key")).to_contain_text("hsk_")
+    await page.context.clear_cookies()
+    await page.get_by_label("Name").fill("late")
+    await page.get_by_role("button", name="Create").click()
+    await expect(page.get_by_role("alert")).to_contain_text("Your session has ended.")
+    await expect(page.get_by_label("Name")).to_have_value("late")
+    await page.close()
+
+
 async def test_person_answers_agent_in_browser(
     chromium: Browser, live: str, tenant: TestTenant, agent: Agent
 ) -> None:
@@ -405,7 +458,8 @@ async def test_person_answers_agent_in_browser(
     page = await open_page(chromium, live, tenant.keys["admin"])
     await page.goto(f"{live}/console/agent-runs")
     await page.get_by_label("Question").fill(UNKNOWN)
-    await page.get_by_role("button", name="Ask").click()
+    async with page.expect_navigation():
+        await page.get_by_role("button", name="Ask").click()
     await agent.work()
     await page.get_by_label("Your answer").fill("How many working days do parcels to Norway take?")
     await page.get_by_role("button", name="Answer").click()
@@ -416,7 +470,8 @@ async def test_person_answers_agent_in_browser(
     agent.config = config(thresholds={"silent": 1.0, "notify": 1.0, "confirm": 0.01})
     await page.goto(f"{live}/console/agent-runs")
     await page.get_by_label("Question").fill(KNOWN)
-    await page.get_by_role("button", name="Ask").click()
+    async with page.expect_navigation():
+        await page.get_by_role("button", name="Ask").click()
     await agent.work()
     await page.get_by_role("button", name="Go on").click()
     await expect(page.get_by_role("button", name="Go on")).to_have_count(0)

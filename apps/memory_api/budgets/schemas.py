@@ -24,6 +24,22 @@ UsageDimension = TypeAliasType(
 )
 
 
+Purpose = Literal[
+    "reflect",
+    "curate",
+    "consolidate",
+    "evaluate",
+    "workflow",
+    "dreaming",
+    "session_summary",
+    "grace_plan",
+    "grace_act",
+    "grace_answer",
+    "grace_judge",
+]
+"""What the service calls models for."""
+
+
 class BudgetLimit(ResponseModel):
     """A limit on model calls in one period, in US dollars, tokens, or both.
 
@@ -35,11 +51,8 @@ class BudgetLimit(ResponseModel):
     project_id: str | None = Field(
         default=None, min_length=1, max_length=128, description="Project. Null: all projects."
     )
-    purpose: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=64,
-        description="What calls are for, such as `reflect`, `curate` or `evaluate`. Null: all.",
+    purpose: Purpose | None = Field(
+        default=None, description="What the model is called for. Null: all purposes."
     )
     usd: float | None = Field(
         default=None,
@@ -72,9 +85,9 @@ class ReplaceBudgetsRequest(TenantRequest):
     @model_validator(mode="after")
     def _check_items(self) -> ReplaceBudgetsRequest:
         if any(item.usd is None and item.tokens is None for item in self.items):
-            raise ValueError("each item of `items` needs `usd` or `tokens`")
+            raise ValueError("Each budget needs US dollars (`usd`), `tokens`, or both.")
         if len({(i.period, i.project_id, i.purpose) for i in self.items}) < len(self.items):
-            raise ValueError("`items` has two budgets of the same period, project and purpose")
+            raise ValueError("Two budgets have the same period, project and purpose.")
         return self
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -55,7 +55,7 @@ def compare_texts(before: str, after: str) -> Comparison:
     return Comparison(left, right)
 
 
-def mark_passages(text: str, passages: Sequence[str]) -> list[Part]:
+def mark_passages(text: str, passages: Collection[str]) -> list[Part]:
     """A text with the passages that occur in it marked, the longest first."""
     found = [re.escape(p) for p in sorted(passages, key=len, reverse=True) if p and p in text]
     pieces = re.split(f"({'|'.join(found)})", text) if found else [text]

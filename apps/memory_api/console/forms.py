@@ -82,6 +82,7 @@ def validate_body(model: type[Body], values: Mapping[str, Any]) -> Body:
         return model.model_validate(dict(values))
     except ValidationError as error:
         first = describe_field_error(dict(error.errors()[0]), model)
-        raise InvalidRequest(
-            f"{first['field']}: {first['message']}", field=first["field"]
-        ) from None
+        field, message = first["field"], first["message"]
+        if field == "body":  # several fields together
+            raise InvalidRequest(message) from None
+        raise InvalidRequest(f"{field}: {message}", field=field) from None

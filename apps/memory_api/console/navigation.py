@@ -26,7 +26,7 @@ NAVIGATION = (
     NavigationItem(("playbooks",), N_("Playbooks")),
     NavigationItem(("traces",), N_("Traces")),
     NavigationItem(("runs",), N_("Runs")),
-    NavigationItem(("agent-runs",), N_("Agent runs")),
+    NavigationItem(("agent-runs",), N_("Ask")),
     NavigationItem(("collections",), N_("Collections")),
     NavigationItem(("analytics",), N_("Analytics")),
     NavigationItem(("sql",), N_("SQL")),

@@ -21,6 +21,7 @@ from memory_api.console.rendering import render_page
 from memory_api.console.session import (
     COOKIE_PATH,
     LOGIN_COOKIE,
+    SESSION_COOKIE,
     csrf_token,
     is_csrf_token,
 )
@@ -54,7 +55,7 @@ class ConsoleRoute(APIRoute):
             request.state.visit = anonymous_visit(request)
             try:
                 await self.admit(request)
-                response = await run_route(request)
+                response = _answer_form(request, await run_route(request))
             except LoginRequired:
                 response = _go_to_login(request)
             except Exception as error:
@@ -107,19 +108,43 @@ async def roll_back(request: Request, error: Exception) -> None:
         await transaction.__aexit__(type(error), error, error.__traceback__)
 
 
+def _answer_form(request: Request, response: Response) -> Response:
+    """For `console.js`, a redirect after a form becomes a header: a script cannot read where a
+    redirect leads before it has followed it.
+    """
+    if request.state.visit.is_form_of_script and "location" in response.headers:
+        response.status_code = 204
+        response.headers["Hansei-Location"] = response.headers["location"]
+        del response.headers["location"], response.headers["content-length"]
+    return response
+
+
 def _go_to_login(request: Request) -> Response:
     visit = anonymous_visit(request)
+    if visit.is_form_of_script:
+        return render_page(visit, "form_error.html", 401, detail="", field="")
     if visit.is_partial:
         return Response(status_code=401)  # console.js loads the page again, which goes to the login
-    target = visit.link("login", next=visit.here if request.method in SAFE_METHODS else None)
+    target = visit.link(
+        "login",
+        next=visit.here if request.method in SAFE_METHODS else None,
+        ended="yes" if SESSION_COOKIE in request.cookies else None,
+    )
     return RedirectResponse(target, 303)
 
 
 def error_page(visit: Visit, error: Exception) -> Response:
-    """Any error as a page, with the status and the text of the API."""
+    """Any error as a page, with the status and the text of the API; for `console.js`, what is wrong
+    with its form.
+    """
     problem = to_problem(error)
-    status, detail = problem.status_code, json.loads(bytes(problem.body))["detail"]
-    response = render_page(visit, "error.html", status, detail=detail, code=status)
+    body = json.loads(bytes(problem.body))
+    status, detail = problem.status_code, body["detail"]
+    if visit.is_form_of_script:
+        field = next((item["field"] for item in body.get("errors") or ()), "")
+        response = render_page(visit, "form_error.html", status, detail=detail, field=field)
+    else:
+        response = render_page(visit, "error.html", status, detail=detail, code=status)
     if "retry-after" in problem.headers:
         response.headers["Retry-After"] = problem.headers["retry-after"]
     return response

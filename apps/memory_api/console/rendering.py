@@ -152,7 +152,7 @@ def actor(value: str | None) -> Markup | str:
 
 def code_spans(value: str) -> Markup:
     """A text with `code` as elements. A backtick without a partner stays."""
-    parts = value.split("`")
+    parts = show_hidden(value).split("`")
     last = len(parts) - 1
     return Markup("").join(
         Markup("<code>{}</code>").format(part)

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from memory_api.api.deps import RuntimeDep, authenticate_key
+from memory_api.api.deps import Reader, RuntimeDep, Session, authenticate_key
 from memory_api.auth.identity import KeyScope
 from memory_api.auth.rate_limits import RateLimited
 from memory_api.console.agent_runs.router import router as agent_runs_router
@@ -49,6 +49,7 @@ from memory_api.console.visit import (
     local_address,
 )
 from memory_api.core.errors import Forbidden, NotFound, Unauthorized
+from memory_api.maintenance.retention.queries import list_projects
 
 PAGES = (
     *(overview_router, playbooks_router, bullets_router, review_router, timeline_router),
@@ -56,6 +57,7 @@ PAGES = (
     *(analytics_router, sql_router, costs_router, keys_router),
 )
 """The routers of the pages."""
+SUGGESTED_PROJECTS = 200
 PREFERENCE_SECONDS = 365 * 86_400
 
 public = APIRouter(prefix=COOKIE_PATH, route_class=PublicConsoleRoute, include_in_schema=False)
@@ -70,8 +72,10 @@ async def get_static_file(name: str) -> Response:
 
 
 @public.get("/login")
-async def show_login(request: Request, visit: CurrentVisit, next: str = "") -> Response:
-    return _login_page(request, visit, next)
+async def show_login(
+    request: Request, visit: CurrentVisit, next: str = "", ended: str = ""
+) -> Response:
+    return _login_page(request, visit, next, "session_ended" if ended else "")
 
 
 @public.post("/login")
@@ -108,6 +112,13 @@ def _login_page(
     )
     set_cookie(request, response, LOGIN_COOKIE, secret)
     return response
+
+
+@private.get("/projects")
+async def suggest_projects(visit: CurrentVisit, session: Session, caller: Reader) -> Response:
+    """The first names of projects that have traces, as suggestions for a field."""
+    names = sorted(await list_projects(session))[:SUGGESTED_PROJECTS]
+    return render_page(visit, "projects.html", names=[] if caller.project_id else names)
 
 
 @private.post("/logout")

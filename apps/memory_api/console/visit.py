@@ -94,6 +94,11 @@ class Visit:
         """Whether `console.js` asks for a part of a page."""
         return self.request.headers.get("hansei-part") == "true"
 
+    @property
+    def is_form_of_script(self) -> bool:
+        """Whether `console.js` sends a form."""
+        return self.is_partial and self.request.method == "POST"
+
 
 def anonymous_visit(request: Request) -> Visit:
     cookies = request.cookies

@@ -144,6 +144,10 @@ def _field_message(error: Mapping[str, Any]) -> str:
             return "Must be a JSON object."
         case "list_type":
             return "Must be a JSON array."
+        case "int_parsing" | "int_type" | "int_from_float":
+            return "Must be a whole number."
+        case "float_parsing" | "float_type" | "decimal_parsing" | "decimal_type":
+            return "Must be a number."
         case "uuid_parsing" | "uuid_type":
             return "Must be a UUID."
         case "too_short":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import Admin, Reader, Session
 from memory_api.budgets.router import list_budgets, list_usage, replace_budgets
-from memory_api.budgets.schemas import BudgetLimit, ReplaceBudgetsRequest, Usage
+from memory_api.budgets.schemas import BudgetLimit, Purpose, ReplaceBudgetsRequest, Usage
 from memory_api.console.charts import Chart, Series, draw_chart
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
@@ -42,6 +42,7 @@ async def show_costs(
         by_purpose=_sum_by(usage, "purpose", "model"),
         by_playbook=_sum_by(usage, "playbook"),
         budgets=budgets.items,
+        purposes=list(get_args(Purpose)),
         done=done,
     )
 

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.console.comparison import Comparison, Part, compare_texts, mark_passages
 from memory_api.core.errors import HanseiError
 from memory_api.core.pagination import Cursor, time_and_id_cursor
+from memory_api.memories.queries import get_memories
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks import queries
 from memory_api.playbooks.editing.edits import require_playbook
@@ -89,8 +90,8 @@ def _to_preview(result: DeltaResult) -> DeltaPreview:
 
 @dataclass(frozen=True)
 class QuarantinedBullet:
-    """A bullet that is not served, and its latest verdicts. The changed parts of its text are
-    copied from outside text. `trace_ids` are the runs that taught it.
+    """A bullet that is not served, and its latest verdicts. The changed parts of its text are those
+    that a lesson copied from outside text. `trace_ids` are the runs that taught it.
     """
 
     row: MemoryRow
@@ -101,7 +102,7 @@ class QuarantinedBullet:
     @property
     def was_served(self) -> bool:
         """Whether it was active before. A new bullet that quotes a tool never was."""
-        return not self.row.metadata_.get(QUOTATIONS)
+        return not self.row.awaiting_confirmation
 
 
 async def load_quarantined(
@@ -119,7 +120,9 @@ async def load_quarantined(
 async def _load_quarantined(session: AsyncSession, row: MemoryRow) -> QuarantinedBullet:
     verdicts = await queries.list_verdicts(session, row.id, None, MAX_SHOWN_VERDICTS)
     links = await queries.list_provenance_links(session, row.id)
-    parts = mark_passages(row.content, row.metadata_.get(QUOTATIONS) or ())
+    lessons = await get_memories(session, [link.target_id for link in links])
+    quotations = {q for lesson in lessons.values() for q in lesson.metadata_.get(QUOTATIONS) or ()}
+    parts = mark_passages(row.content, quotations)
     traces = dict.fromkeys(link.trace_id for link in links if link.trace_id)
     return QuarantinedBullet(
         row, verdicts[:MAX_SHOWN_VERDICTS], parts, list(traces)[:MAX_SHOWN_TRACES]

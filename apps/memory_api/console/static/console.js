@@ -1,11 +1,14 @@
 /* Pages work without this script. With it, parts of a page that take long load after the page, work
-   in progress is followed, and a search runs while a person types.
+   in progress is followed, a search runs while a person types, and a form that the service refuses
+   stays as it was typed, with the reason.
 
    `data-part`: the element is replaced by the part of a page at this address, once, or every
    `data-every` seconds.
    `data-target`: the answer to this form is shown in the element of this ID.
+   `data-options`: the address of what this field suggests.
+   `data-native`: the browser sends this form itself.
 
-   It sends GET requests to this server only, so markup can make it do no more than an image does. */
+   It sends requests to this server only: GET, and forms that a person submits. */
 "use strict";
 
 const TYPING_PAUSE_MILLISECONDS = 300;
@@ -14,8 +17,11 @@ async function fetchPart(address, signal) {
   const response = await fetch(address, { headers: { "Hansei-Part": "true" }, mode: "same-origin", signal });
   if (response.status === 401) location.reload(); // the session ended: the page leads to the login
   if (!response.ok) throw new Error(`status ${response.status}`);
-  const parsed = new DOMParser().parseFromString(await response.text(), "text/html"); // runs no script
-  return [...parsed.body.childNodes];
+  return [...(await parse(response)).body.childNodes];
+}
+
+async function parse(response) {
+  return new DOMParser().parseFromString(await response.text(), "text/html"); // runs no script
 }
 
 function followParts(root) {
@@ -66,5 +72,60 @@ function followForm(form) {
   });
 }
 
-followParts(document.body);
-for (const form of document.querySelectorAll("form[data-target]")) followForm(form);
+async function sendForm(form, submitter) {
+  const response = await fetch(submitter?.getAttribute("formaction") ?? form.getAttribute("action"), {
+    method: "POST",
+    headers: { "Hansei-Part": "true" },
+    mode: "same-origin",
+    body: new URLSearchParams(new FormData(form, submitter)),
+  });
+  const target = response.headers.get("Hansei-Location");
+  if (target) return location.assign(target);
+  const answer = await parse(response);
+  const main = answer.querySelector("main");
+  if (!main) return showProblem(form, answer.querySelector(".notice"));
+  document.title = answer.title;
+  document.querySelector("main").replaceWith(main);
+  start(main);
+  scrollTo(0, 0);
+}
+
+function showProblem(form, notice) {
+  for (const old of form.querySelectorAll(":scope > .notice")) old.remove();
+  for (const field of form.elements) field.removeAttribute("aria-invalid");
+  form.prepend(notice);
+  const field = [...form.elements].find((element) => element.name === notice.dataset.field);
+  field?.setAttribute("aria-invalid", "true");
+  (field ?? form.elements[0])?.focus({ preventScroll: true });
+  notice.scrollIntoView({ block: "nearest" });
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (form.method !== "post" || "native" in form.dataset) return;
+  event.preventDefault();
+  if (form.ariaBusy) return;
+  form.ariaBusy = "true";
+  try {
+    await sendForm(form, event.submitter);
+  } catch {
+    const notice = document.createElement("p");
+    notice.className = "notice bad";
+    notice.textContent = document.body.dataset.unreachable;
+    showProblem(form, notice);
+  } finally {
+    form.ariaBusy = null;
+  }
+});
+
+document.addEventListener("focusin", async ({ target }) => {
+  if (!target.dataset?.options || target.list.options.length) return;
+  target.list.replaceChildren(...(await fetchPart(target.dataset.options)));
+});
+
+function start(root) {
+  followParts(root);
+  for (const form of root.querySelectorAll("form[data-target]")) followForm(form);
+}
+
+start(document.body);
