@@ -20,8 +20,8 @@ from sqlalchemy import make_url, text
 from memory_api.analytics.login_priority import LOWEST_PRIORITY, lower_priority
 from memory_api.analytics.queries import LoginSession, list_login_sessions
 from memory_api.core.db import Sessions
+from memory_api.core.tenant_locks import acquire_tenant_lock
 from memory_api.embedded.cluster import MAX_MEMORY_BYTES
-from memory_api.memories.index.scopes import acquire_tenant_lock
 from memory_api.runtime import Runtime
 from tests.analytics.conftest import PASSWORD
 from tests.analytics.conftest import open_login as open_login

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from fastapi import FastAPI
 from httpx2 import AsyncClient
 from typer.testing import CliRunner, Result
 
+from hansei.cli import terminal
 from memory_api.__main__ import register
 from memory_api.auth.queries import set_tenant_status
 from memory_api.commands import maintain
@@ -93,6 +95,37 @@ async def test_export_contains_the_rows_of_one_tenant(
     }
     assert trace_id in {row["row"]["id"] for row in rows if row["table"] == "traces"}
     assert tenant.keys["admin"].split("_", 2)[2] not in file.read_text(encoding="utf-8")
+
+
+async def test_export_is_private_and_follows_no_link(tenant: TestTenant, tmp_path: Path) -> None:
+    other, output = tmp_path / "of-others", tmp_path / "export.ndjson"
+    other.write_text("theirs")
+    output.symlink_to(other)
+    exported = await run("tenant", "export", tenant.slug, "--output", str(output))
+    assert exported.exit_code == 0, exported.output
+    assert other.read_text() == "theirs"
+    assert not output.is_symlink()
+    assert output.stat().st_mode & 0o777 == 0o600
+    for place, reason in ((tmp_path, "not a file"), (tmp_path / "no" / "x", "cannot be written")):
+        refused = await run("tenant", "export", tenant.slug, "--output", str(place))
+        assert (refused.exit_code, reason in refused.output) == (1, True), refused.output
+    assert {path.name for path in tmp_path.iterdir()} == {other.name, output.name}
+
+
+async def test_name_of_a_key_does_not_control_the_terminal(
+    api: AsyncClient, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An administrator of a tenant chooses it, and the operator of the service reads it."""
+    name = "\x1b]52;c;eA==\x07\x9b2J\nforged  admin"
+    body = {"name": name, "scopes": ["read"]}
+    (await api.post("/api/v1/keys", json=body)).raise_for_status()
+    monkeypatch.setattr(terminal.stdout, "_force_terminal", True)
+    for options in ([], ["--json"]):
+        listed = await run("key", "list", "--tenant", tenant.slug, *options)
+        assert listed.exit_code == 0, listed.output
+        assert "52;c;eA==" in listed.output
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", listed.output)
+        assert "\nforged" not in listed.output
 
 
 async def test_maintenance_task_runs_for_one_tenant(tenant: TestTenant) -> None:

@@ -33,3 +33,13 @@ async def test_long_statement_is_refused(owner_of: ConsoleClient) -> None:
     assert long.status_code == 422
     assert len(long.text) < 3 * MAX_STATEMENT_LENGTH, "the page does not repeat it"
     assert time.monotonic() - started < 20
+
+
+async def test_page_with_a_nul_in_its_address_is_refused(owner_of: ConsoleClient) -> None:
+    pages = ("", "/traces", "/runs", "/costs", "/playbooks", "/agent-runs", "/collections")
+    for page in pages:
+        for name in ("project", "playbook", "kind"):
+            refused = await owner_of.http.get(f"/console{page}?{name}=%00")
+            assert refused.status_code == 422, page
+            assert "NUL" in refused.text
+    assert (await owner_of.http.get("/console/playbooks/%00")).status_code == 422

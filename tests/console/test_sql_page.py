@@ -171,6 +171,37 @@ async def test_long_statements_are_canceled(
     await superuser.close()
 
 
+async def test_connection_that_does_not_close_in_time_is_no_lost_one(
+    credential: Any, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL prints an array of millions without looking for a cancellation."""
+
+    close = asyncpg.Connection.close
+
+    async def close_late(
+        connection: asyncpg.Connection[Any], *, timeout: float | None = None
+    ) -> None:
+        await close(connection, timeout=timeout)
+        if timeout == sql_statements.CLOSE_SECONDS:
+            raise TimeoutError
+
+    monkeypatch.setattr(asyncpg.Connection, "close", close_late)
+    with pytest.raises(StatementTimeout):
+        await run_statement(
+            database.url("hansei_app"), credential, "select pg_sleep(60)", 1, seconds=0.3
+        )
+
+
+async def test_type_that_the_driver_cannot_read_is_named(
+    credential: Any, owner_of: ConsoleClient
+) -> None:
+    refused = await owner_of.send(PAGE, statement="select most_common_vals from pg_stats")
+    assert refused.status_code == 422
+    assert "anyarray" in text_of(refused)
+    cast = await owner_of.send(PAGE, statement="select most_common_vals::text from pg_stats")
+    assert cast.status_code == 200
+
+
 async def test_keys_of_a_project_do_not_run_sql(
     credential: Any, api, console, tenant: TestTenant
 ) -> None:

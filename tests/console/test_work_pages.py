@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import html
 import io
@@ -16,11 +17,14 @@ from sqlalchemy import update
 
 from bench.analytics_rows import SAMPLE, fill
 from memory_api.analytics import queries as analytics_queries
+from memory_api.budgets.queries import replace_budgets
 from memory_api.budgets.schemas import Purpose
+from memory_api.budgets.tables import BudgetRow
 from memory_api.core.errors import InvalidRequest
 from memory_api.playbooks.tables import BulletVerdictRow, RetrievalRow
 from memory_api.runs import lifecycle
 from tests.conftest import Database, TestTenant
+from tests.console.conftest import ConsoleClient
 from tests.console.test_browser import log_in
 from tests.grace.conftest import Agent, add_handbook, config
 from tests.grace.test_agent_runs import KNOWN
@@ -533,3 +537,20 @@ async def test_collections_are_created_filled_and_emptied(owner_of, agent: Agent
         pass
     assert "No document yet" in (await owner_of.get(address)).text
     assert (await owner_of.get("/console/collections/none")).status_code == 404
+
+
+async def test_budget_is_added_to_the_newest_list(
+    owner_of: ConsoleClient, api, runtime, tenant: TestTenant
+) -> None:
+    """Another person replaces the budgets while the form is sent."""
+    limit = {"period": "day", "project_id": "before", "tokens": 1}
+    (await api.put("/api/v1/budgets", json={"items": [limit]})).raise_for_status()
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        row = BudgetRow(tenant_id=tenant.id, period="day", project_id="now", limit_tokens=1)
+        await replace_budgets(session, [row])
+        form = {"period": "day", "project": "added", "usd": "1"}
+        sent = asyncio.create_task(owner_of.send("/console/costs/budgets", **form))
+        await asyncio.wait([sent], timeout=0.5)
+    assert (await sent).status_code == 303
+    items = (await api.get("/api/v1/budgets")).json()["items"]
+    assert {item["project_id"] for item in items} == {"now", "added"}

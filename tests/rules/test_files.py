@@ -83,3 +83,10 @@ def test_package_init_files_are_empty() -> None:
     for path in python_files():
         if path.name == "__init__.py" and name_of(path) not in OPEN_PORTS:
             assert path.read_text() == "", name_of(path)
+
+
+def test_commands_print_through_the_terminal_module() -> None:
+    """It replaces what would control the terminal: names and traces are text of others."""
+    for folder in ("apps/memory_api/commands", "sdk/hansei/cli"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert not re.search(r"\becho\(|^\s*print\(", path.read_text(), re.M), name_of(path)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from time import perf_counter
@@ -36,6 +36,10 @@ MAX_RESULT_LENGTH = 10_000_000
 CELLS_PER_FETCH = 1_000
 _NUMBERS = {"int2", "int4", "int8", "float4", "float8", "numeric"}
 _ONE_SELECT = "Only one SELECT statement (or WITH … SELECT) can run here."
+
+_UNKNOWN_TYPE = (
+    "A column has a type that cannot be shown, such as `anyarray`. Convert it with `::text`."
+)
 
 
 class StatementRefused(InvalidRequest):
@@ -115,7 +119,8 @@ async def _connect(
             try:
                 yield connection
             finally:
-                await connection.close(timeout=CLOSE_SECONDS)
+                with suppress(TimeoutError):  # then it is aborted
+                    await connection.close(timeout=CLOSE_SECONDS)
     except DatabaseLoginRefused as error:
         raise SqlLoginRefused from error
     except DatabaseUnavailable as error:
@@ -147,7 +152,10 @@ async def _execute(
 
 async def _prepare(connection: asyncpg.Connection[Any], statement: str) -> PreparedStatement[Any]:
     """Parse the statement, without executing it."""
-    prepared = await connection.prepare(statement)
+    try:
+        prepared = await connection.prepare(statement)
+    except asyncpg.InternalClientError as error:  # the driver cannot read a type
+        raise StatementRefused(_UNKNOWN_TYPE, field="statement") from error
     columns = prepared.get_attributes()
     if not columns:
         raise StatementRefused(_ONE_SELECT, field="statement")

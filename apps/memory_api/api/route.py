@@ -333,7 +333,7 @@ def _query_parameter_names(dependant: Dependant) -> frozenset[str]:
 
 def _check_query(request: Request, known: frozenset[str]) -> None:
     """Raises `InvalidRequest` for an unknown parameter, which would be a filter without effect, and
-    for NUL, which PostgreSQL cannot compare with.
+    for NUL.
     """
     for name in request.query_params:
         if name not in known:
@@ -342,6 +342,11 @@ def _check_query(request: Request, known: frozenset[str]) -> None:
                 f"Unknown query parameter `{name[:MAX_NAME_LENGTH]}`. This route accepts: {names}.",
                 field=name[:MAX_NAME_LENGTH],
             )
+    refuse_nul(request)
+
+
+def refuse_nul(request: Request) -> None:
+    """Raises `InvalidRequest` for NUL in the URL, which PostgreSQL cannot compare with."""
     for name, value in (*request.query_params.multi_items(), *request.path_params.items()):
         if "\0" in value:
             raise InvalidRequest("The NUL character is not allowed.", field=name)

@@ -22,6 +22,7 @@ from memory_api.budgets.tables import (
 )
 from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import compile_statement, fetch_rows, load_statement
+from memory_api.core.tenant_locks import acquire_tenant_lock
 
 MAX_EXPIRED_PER_STATEMENT = 100
 
@@ -92,8 +93,14 @@ async def list_budgets(
     return rows if project_id is None else [row for row in rows if row.project_id == project_id]
 
 
+async def lock_budgets(session: AsyncSession) -> None:
+    """Until the end of the transaction, nobody else replaces the budgets of the tenant."""
+    await acquire_tenant_lock(session, "budgets")
+
+
 async def replace_budgets(session: AsyncSession, rows: Sequence[BudgetRow]) -> None:
     """Replaces all budgets of the tenant."""
+    await lock_budgets(session)
     await session.execute(
         delete(BudgetRow).where(BudgetRow.tenant_id == current_tenant_id(session))
     )

@@ -16,8 +16,8 @@ from importlib import import_module
 from pathlib import Path
 
 import psutil
-import typer
 
+from hansei.cli.terminal import print_message
 from memory_api.commands.database import (
     CommandFailed,
     exit_on_error,
@@ -113,7 +113,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def _report(line: str) -> None:
-    typer.echo(f"hansei: {line}", err=True)
+    print_message(f"hansei: {line}")
 
 
 @contextmanager

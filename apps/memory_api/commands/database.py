@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from hansei import errors as client_errors
+from hansei.cli.terminal import print_message
 from hansei.credentials import Credentials, load_credentials
 from memory_api.core.errors import ConfigurationError, HanseiError, ServiceUnavailable
 from memory_api.core.secret_redaction import redact
@@ -48,7 +48,7 @@ def exit_on_error() -> Generator[None]:
         if result is None:
             raise
         message, status = result
-        typer.echo(f"hansei: {redact(message).text}", err=True)
+        print_message(f"hansei: {redact(message).text}")
         sys.exit(status)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 import sys
 import time
 from pathlib import Path
 
-import typer
-
+from hansei.cli.terminal import print_json, print_line
 from hansei.credentials import DEFAULT_URL
 from memory_api.commands.database import (
     CommandFailed,
@@ -62,13 +60,13 @@ async def _load(settings: Settings, urls: DatabaseUrls, name: str, json: bool) -
             await remove_tenant(owner, tenant_id)
             raise
     if json:
-        typer.echo(jsonlib.dumps({"tenant": name, "key": key, "traces": len(loader.trace_ids)}))
+        print_json({"tenant": name, "key": key, "traces": len(loader.trace_ids)})
         return
     _show_progress(DAYS)
     seconds = time.monotonic() - started
     url = _service_url(urls)
     playbooks = " and ".join(f"{desk.playbook} ({desk.about.lower()})" for desk in desks)
-    typer.echo(
+    print_line(
         f"Loaded {len(loader.trace_ids)} agent runs over {DAYS} days in {seconds:.0f} seconds:"
         f" {playbooks}.\n\n{ABOUT}\n\nAPI key of tenant {name}:\n\n  {key}\n\n"
         f"Use it at {url}/console, or `export HANSEI_URL={url} HANSEI_API_KEY={key}`.\n"
@@ -88,7 +86,7 @@ async def _remove(urls: DatabaseUrls, name: str) -> None:
         if not await is_demo(owner, tenant_id):
             raise CommandFailed(f"Tenant {name} was not made by `hansei demo`. Nothing is removed.")
         await remove_tenant(owner, tenant_id)
-    typer.echo(f"Removed tenant {name}.")
+    print_line(f"Removed tenant {name}.")
 
 
 def _show_progress(day: int) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
-import typer
 
+from hansei.cli.terminal import print_line
 from memory_api.commands.database import CommandFailed, exit_on_error
 from memory_api.core.settings import Settings
 from memory_api.distribution.distribute import distribute
@@ -21,7 +21,7 @@ def run(shards: int) -> None:
                 " Set HANSEI_OWNER_URL to its database URL."
             )
         try:
-            asyncio.run(distribute(owner_url, shard_count=shards, report=typer.echo))
+            asyncio.run(distribute(owner_url, shard_count=shards, report=print_line))
         except (OSError, asyncpg.PostgresError) as error:
             raise CommandFailed(
                 f"The distribution stopped: {error}. Run the command again to continue."

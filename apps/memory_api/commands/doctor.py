@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from hansei.cli.terminal import print_json, sanitize
 from memory_api.bootstrap import open_runtime
 from memory_api.commands.database import (
     CommandFailed,
@@ -277,12 +276,12 @@ async def _check_sections(settings: Settings, urls: DatabaseUrls) -> CheckResult
 
 def _print_results(results: Sequence[CheckResult], json: bool) -> None:
     if json:
-        typer.echo(jsonlib.dumps([asdict(result) for result in results], ensure_ascii=False))
+        print_json([asdict(result) for result in results])
         return
     console = Console(highlight=False, soft_wrap=True)
     for result in results:
         status = "[green]ok[/]" if result.ok else "[red]failed[/]"
         console.print(f"{status:<16} {result.name:<13} ", end="")
-        console.print(result.message, markup=False)
+        console.print(sanitize(result.message), markup=False)
         if result.fix:
-            console.print(f"       → {result.fix}", markup=False)
+            console.print(f"       → {sanitize(result.fix)}", markup=False)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import typer
 from pydantic import ValidationError
 
+from hansei.cli.terminal import print_json, print_line
 from memory_api.auth.queries import is_tenant_active
 from memory_api.bootstrap import open_runtime
 from memory_api.commands.database import (
@@ -133,11 +133,11 @@ async def _run_for_tenant(
 
 def _print(results: list[dict[str, Any]], json: bool) -> None:
     if json:
-        typer.echo(jsonlib.dumps(results, ensure_ascii=False))
+        print_json(results)
         return
     for item in results:
         figures = ", ".join(f"{name}: {_short(value)}" for name, value in item["result"].items())
-        typer.echo(f"{item['tenant']}: {figures or 'nothing to do'}")
+        print_line(f"{item['tenant']}: {figures or 'nothing to do'}")
 
 
 def _short(value: Any) -> str:

@@ -10,14 +10,13 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import json
 import os
 from pathlib import Path
 
 import asyncpg
-import typer
 from sqlalchemy.engine import make_url
 
+from hansei.cli.terminal import print_json, print_line
 from memory_api.auth.identity import KeyScope
 from memory_api.auth.queries import create_key, create_tenant
 from memory_api.commands.database import (
@@ -47,7 +46,7 @@ def run_migrate(data_dir: Path | None, revision: str = "head") -> None:
             with open_database(settings, data_dir, create=True) as urls:
                 asyncio.run(migrate_and_grant(urls, revision))
     newest = head_revision() if revision == "head" else revision
-    typer.echo(f"The database is at revision {newest}.")
+    print_line(f"The database is at revision {newest}.")
 
 
 async def migrate_and_grant(urls: DatabaseUrls, revision: str = "head") -> None:
@@ -58,7 +57,7 @@ async def migrate_and_grant(urls: DatabaseUrls, revision: str = "head") -> None:
     try:
         await upgrade(owner, revision)
         if urls.embedded is None:
-            await distribute_new_tables(owner, report=typer.echo)
+            await distribute_new_tables(owner, report=print_line)
             await set_role_passwords(owner, (urls.app, urls.worker))
     except UnknownRevision as error:
         raise CommandFailed(str(error)) from error
@@ -100,7 +99,7 @@ def scram_verifier(password: str) -> str:
 def run_prepare(name: str, data_dir: Path | None) -> None:
     with exit_on_error(), open_database(Settings.load(), data_dir, create=True) as urls:
         key = asyncio.run(_prepare(urls, name))
-    typer.echo(json.dumps({"key": key}))
+    print_json({"key": key})
 
 
 async def _prepare(urls: DatabaseUrls, name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from hansei.cli.terminal import print_json, print_line
 from memory_api.auth.queries import list_active_tenant_ids, tenant_exists
 from memory_api.bootstrap import open_runtime
 from memory_api.commands.database import (
@@ -63,7 +62,7 @@ def run(
             worker_settings = settings.model_copy(update={"owner_url": urls.owner})
             results = asyncio.run(_run(worker_settings, urls, tenant, target, cancel, json))
     if json:
-        typer.echo(jsonlib.dumps(results, ensure_ascii=False))
+        print_json(results)
 
 
 def _check_options(
@@ -113,7 +112,7 @@ async def _cancel(runtime: Runtime, tenant_id: UUID, name: str, json: bool) -> d
     label = await reembedding.cancel_reembedding(runtime, tenant_id)
     if not json:
         result = f"cancelled the move to {label}." if label else "no move to cancel."
-        typer.echo(f"{name}: {result}")
+        print_line(f"{name}: {result}")
     return {"tenant_id": str(tenant_id), "state": "cancelled" if label else "idle", "to": label}
 
 
@@ -127,7 +126,7 @@ async def _move(
     if run is None:
         label = (await runtime.get_tenant_embedder(tenant_id)).model
         if not json:
-            typer.echo(f"{name}: already uses {label}.")
+            print_line(f"{name}: already uses {label}.")
         return {"tenant_id": str(tenant_id), "state": "unchanged", "to": label}
     with _progress_bar(json, name) as on_progress:
         await _execute_or_follow(runtime, run, on_progress)
@@ -136,7 +135,7 @@ async def _move(
     assert finished is not None
     result: dict[str, Any] = finished.result
     if not json:
-        typer.echo(
+        print_line(
             f"{name}: moved {result['done']} memories to {result['to']}. The worker deletes the"
             f" vectors of {result['from']} in a few minutes."
         )

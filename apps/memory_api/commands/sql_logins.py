@@ -10,9 +10,9 @@ import hmac
 import secrets
 from pathlib import Path
 
-import typer
 from sqlalchemy import make_url
 
+from hansei.cli.terminal import print_line
 from memory_api.analytics.queries import (
     create_login,
     delete_sql_credential,
@@ -66,7 +66,7 @@ def drop_sql_role(tenant: str, role: str, data_dir: Path | None) -> None:
                 raise CommandFailed(f"Tenant '{tenant}' has no login '{role}'.")
             await delete_sql_credential(session, role)
             await record_audit_event(session, "sql_role.dropped", f"role:{role}", {})
-        typer.echo("Deleted the login.")
+        print_line("Deleted the login.")
 
     run_as_owner(data_dir, drop)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import typer
 from sqlalchemy import select
 
+from hansei.cli.terminal import print_json, print_line
 from memory_api.auth import queries
 from memory_api.auth.identity import KeyScope, parse_key
 from memory_api.auth.tables import ApiKeyRow, TenantRow
@@ -61,7 +60,7 @@ def set_tenant_status(name: str, status: str, data_dir: Path | None) -> None:
                 raise CommandFailed(f"Tenant '{name}' not found. `hansei tenant list` lists all.")
             action = "tenant.suspended" if status == "suspended" else "tenant.resumed"
             await record_audit_event(session, action, f"tenant:{row.slug}", {})
-        typer.echo(f"Tenant {name} is {status}.")
+        print_line(f"Tenant {name} is {status}.")
 
     run_as_owner(data_dir, change)
 
@@ -99,7 +98,8 @@ def list_keys(tenant: str, data_dir: Path | None, json: bool) -> None:
         async with sessions.for_tenant(to_tenant_id(tenant)) as session:
             keys = [_to_json(key) for key in await queries.list_keys(session)]
         lines = (
-            f"{k['id']}  {','.join(k['scopes']):<12} {k['state']:<8} {k['name']}" for k in keys
+            f"{k['id']}  {','.join(k['scopes']):<12} {k['state']:<8} {_one_line(k['name'])}"
+            for k in keys
         )
         print_result(json, keys, "\n".join(lines) or "This tenant has no API keys.")
 
@@ -120,7 +120,7 @@ def revoke_key(key: str, tenant: str | None, data_dir: Path | None) -> None:
             if not found or not await queries.revoke_key(session, found[0].id):
                 raise CommandFailed("API key not found. Run `hansei key list` to see all keys.")
             await record_key_event(session, "key.revoked", found[0])
-        typer.echo("Revoked the API key.")
+        print_line("Revoked the API key.")
 
     run_as_owner(data_dir, revoke)
 
@@ -149,6 +149,10 @@ def run_as_owner(data_dir: Path | None, action: Callable[[Sessions], Awaitable[N
             asyncio.run(run(urls.require_owner()))
 
 
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 def _parse_scope(name: str) -> KeyScope:
     try:
         return KeyScope(name)
@@ -172,4 +176,4 @@ def _to_json(key: ApiKeyRow) -> dict[str, Any]:
 
 
 def print_result(json: bool, value: object, text: str) -> None:
-    typer.echo(jsonlib.dumps(value, ensure_ascii=False) if json else text)
+    print_json(value) if json else print_line(text)

@@ -6,19 +6,18 @@ It reads `/metrics` of the processes and asks the API, so it needs no access to 
 
 from __future__ import annotations
 
-import json as jsonlib
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hansei.cli.terminal import print_json
 from hansei.client import Hansei
 from hansei.credentials import (
     FILE_NAME,
@@ -63,7 +62,7 @@ def run(
         first = _scrape(targets, token)
         if json:
             figures = {"improvement": f"{QUESTION} {answer}", "urls": targets} | to_figures(first)
-            typer.echo(jsonlib.dumps(figures, ensure_ascii=False))
+            print_json(figures)
             return
         header = f"{QUESTION} {answer}\nMetrics: {', '.join(targets)}"
         if once:

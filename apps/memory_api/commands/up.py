@@ -18,8 +18,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
-import typer
 
+from hansei.cli.terminal import print_json, print_line, print_message
 from hansei.credentials import Credentials, save_credentials
 from memory_api.auth.identity import parse_key
 from memory_api.commands.api_processes import (
@@ -208,7 +208,7 @@ async def _supervise(
     others = [*api[1:], installation.worker]
     supervisor = Supervisor(
         [api[0], *(replace(child, start_after=is_api_ready) for child in others)],
-        report=lambda line: typer.echo(f"hansei: {line}", err=True),
+        report=lambda line: print_message(f"hansei: {line}"),
         health_check=_database_health_check(urls),
     )
     announcement = asyncio.create_task(
@@ -247,9 +247,9 @@ async def _print_when_ready(
     await _wait_until_ready(credentials.url)
     is_api_ready.set()
     if json:
-        typer.echo(jsonlib.dumps(asdict(credentials) | {"database_url": urls.app}))
+        print_json(asdict(credentials) | {"database_url": urls.app})
     else:
-        typer.echo(
+        print_line(
             WELCOME.format(
                 url=credentials.url,
                 key=credentials.api_key,

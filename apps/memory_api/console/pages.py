@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 
 from memory_api.api.deps import runtime_of
 from memory_api.api.problems import to_problem
+from memory_api.api.route import refuse_nul
 from memory_api.api.spooled_response import spool_large_response
 from memory_api.console.forms import CSRF_FIELD, SentForm, read_form
 from memory_api.console.rendering import render_page
@@ -54,6 +55,7 @@ class ConsoleRoute(APIRoute):
         async def handle(request: Request) -> Response:
             request.state.visit = anonymous_visit(request)
             try:
+                refuse_nul(request)
                 await self.admit(request)
                 response = _answer_form(request, await run_route(request))
             except LoginRequired:

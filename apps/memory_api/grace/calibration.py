@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
+from memory_api.core.tenant_locks import acquire_tenant_lock
 from memory_api.grace import queries
 from memory_api.grace.confidence import (
     adjust_thresholds,
@@ -18,7 +19,6 @@ from memory_api.grace.confidence import (
 from memory_api.grace.config import GraceConfig, ThresholdSection
 from memory_api.grace.schemas import AgentCalibration
 from memory_api.grace.tables import AgentCalibrationRow, AgentRunRow
-from memory_api.memories.index.scopes import acquire_tenant_lock
 
 MAX_SAMPLES = 500
 """Runs with feedback, newest first, that the temperature is fitted to."""

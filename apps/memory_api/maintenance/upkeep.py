@@ -16,12 +16,12 @@ from memory_api.core.db import current_tenant_id, transaction_time
 from memory_api.core.ids import new_id
 from memory_api.core.settings import Settings
 from memory_api.core.statements import fetch_rows, fetch_value, load_statement
+from memory_api.core.tenant_locks import acquire_tenant_lock
 from memory_api.curation.cleanup import enqueue_cleanups
 from memory_api.embeddings.port import EmbedderUnavailable
 from memory_api.maintenance.reindexing import delete_old_vectors, retokenize_tenant
 from memory_api.maintenance.retention.expiry import delete_expired_rows, next_expiry
 from memory_api.maintenance.tasks import PERIODS, TASKS, scheduled_tasks
-from memory_api.memories.index.scopes import acquire_tenant_lock
 from memory_api.memories.index.writer import fold_scope_stats
 from memory_api.playbooks.inbox.inbox import queue_missing_curations
 from memory_api.playbooks.queries import count_uses

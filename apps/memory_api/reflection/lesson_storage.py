@@ -19,6 +19,7 @@ from memory_api.core.ids import new_id
 from memory_api.core.schemas import fold_tags
 from memory_api.core.secret_redaction import redact_value
 from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.core.tenant_locks import acquire_tenant_locks
 from memory_api.memories.editing import rewrite_memory
 from memory_api.memories.index.drafts import (
     ADVICE_KINDS,
@@ -28,7 +29,6 @@ from memory_api.memories.index.drafts import (
 )
 from memory_api.memories.index.scopes import (
     ScopeAddress,
-    acquire_tenant_locks,
     find_scopes,
     kind_scope,
 )

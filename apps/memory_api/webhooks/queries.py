@@ -15,6 +15,7 @@ from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import Conflict, NotFound
 from memory_api.core.ids import new_id
 from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.core.tenant_locks import acquire_tenant_lock
 from memory_api.webhooks.delivery import SECRET_PREFIX
 from memory_api.webhooks.schemas import CreateWebhookRequest
 from memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
@@ -26,6 +27,7 @@ SECRET_BYTES = 32
 
 async def insert_webhook(session: AsyncSession, body: CreateWebhookRequest) -> WebhookRow:
     """Raises `Conflict` if the tenant has `MAX_WEBHOOKS`."""
+    await acquire_tenant_lock(session, "webhooks")
     tenant_id = current_tenant_id(session)
     count = await session.scalar(
         select(func.count()).select_from(WebhookRow).where(WebhookRow.tenant_id == tenant_id)

@@ -89,6 +89,11 @@ def print_score_terms(terms: Mapping[str, float | str | None]) -> None:
         print_text(f"{name} {'-' if shown is None else shown}", indent=2, style="cyan")
 
 
+def print_line(text: str) -> None:
+    """Print text without wrapping, and end the line."""
+    print_document(f"{text}\n")
+
+
 def print_document(text: str) -> None:
     """Print a document without wrapping."""
     sys.stdout.write(sanitize(text) if stdout.is_terminal else text)

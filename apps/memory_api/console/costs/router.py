@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import Admin, Reader, Session
+from memory_api.budgets.queries import lock_budgets
 from memory_api.budgets.router import list_budgets, list_usage, replace_budgets
 from memory_api.budgets.schemas import BudgetLimit, Purpose, ReplaceBudgetsRequest, Usage
 from memory_api.console.charts import Chart, Series, draw_chart
@@ -106,6 +107,7 @@ async def delete_budget(
 
 
 async def _load_limits(session: Session, caller: Admin) -> list[BudgetLimit]:
+    await lock_budgets(session)
     found = await list_budgets(session, caller)
     fields = set(BudgetLimit.model_fields)
     return [BudgetLimit.model_validate(item.model_dump(include=fields)) for item in found.items]

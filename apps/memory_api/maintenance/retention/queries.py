@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_column, load_statement
+from memory_api.core.tenant_locks import acquire_tenant_lock
 from memory_api.maintenance.tables import RetentionPolicyRow
 
 LIST_PROJECTS = load_statement("maintenance/maintenance.sql", "list_projects")
@@ -25,6 +26,7 @@ async def list_policies(session: AsyncSession) -> Sequence[RetentionPolicyRow]:
 
 
 async def replace_policies(session: AsyncSession, rows: Iterable[RetentionPolicyRow]) -> None:
+    await acquire_tenant_lock(session, "retention")
     tenant = current_tenant_id(session)
     await session.execute(delete(RetentionPolicyRow).where(RetentionPolicyRow.tenant_id == tenant))
     session.add_all(rows)

@@ -11,16 +11,13 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.statements import fetch_rows, load_statement, parse_statement
+from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.core.tenant_locks import acquire_tenant_lock
 from memory_api.memories.schemas import MemoryKind
 from memory_api.memories.tables import LabelRow, ScopeRow
 
 FIND_SCOPES = load_statement("memories/index/index.sql", "find_scopes")
 FIND_LABELS = load_statement("memories/index/index.sql", "find_labels")
-_LOCK = parse_statement(
-    "select pg_advisory_xact_lock(hashtextextended(n, (select lock_seed from installation)))"
-    " from unnest(cast(:names as text[])) n"
-)
 
 ScopeAddress = tuple[str, str, str]
 """(project, type, name). The type is `kind`, `playbook` or `collection`."""
@@ -130,18 +127,3 @@ def _cached_ids(session: AsyncSession, table: str) -> dict[Any, int]:
     """
     cache: dict[Any, int] = session.info.setdefault(table, {})
     return dict(cache) if session.in_nested_transaction() else cache
-
-
-async def acquire_tenant_lock(session: AsyncSession, name: str) -> None:
-    """Takes an advisory lock of this name and tenant, so that transactions that insert missing rows
-    run one after the other. Released at the end of the transaction. The key of the lock depends on
-    a secret of the installation, so that no other login can compute it.
-    """
-    await acquire_tenant_locks(session, [name])
-
-
-async def acquire_tenant_locks(session: AsyncSession, names: Iterable[str]) -> None:
-    """`acquire_tenant_lock` for several names, in their order by name."""
-    tenant_id = current_tenant_id(session)
-    sorted_names = [f"{name}/{tenant_id}" for name in sorted(names)]
-    await fetch_rows(session, _LOCK, {"names": sorted_names})

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
-from memory_api.memories.index.scopes import acquire_tenant_lock
+from memory_api.core.tenant_locks import acquire_tenant_lock
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
