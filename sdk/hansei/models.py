@@ -380,7 +380,7 @@ class Memory(Model):
     pinned: bool
     """True if learning may not change it."""
     awaiting_confirmation: bool = False
-    """True if it is quarantined because it quotes text of a tool or a user from one trace. A second independent trace or a person activates it."""
+    """True if it is quarantined because one trace taught it, and it quotes text of a tool or a user, or contradicts a bullet. A second independent trace or a person activates it."""
     source: str
     error_category: str | None
     outcome: str | None
@@ -684,7 +684,7 @@ class ReflectionHit(Model):
     pinned: bool
     """True if learning may not change it."""
     awaiting_confirmation: bool = False
-    """True if it is quarantined because it quotes text of a tool or a user from one trace. A second independent trace or a person activates it."""
+    """True if it is quarantined because one trace taught it, and it quotes text of a tool or a user, or contradicts a bullet. A second independent trace or a person activates it."""
     source: str
     error_category: str | None
     outcome: str | None
@@ -828,7 +828,7 @@ class StoredBullet(Model):
     status: BulletStatus = "active"
     pinned: bool = False
     awaiting_confirmation: bool = False
-    """True for a quarantined bullet that quotes text of a tool or a user from one trace. A second independent trace or a person activates it."""
+    """True for a quarantined bullet that one trace taught and that quotes text of a tool or a user, or contradicts a bullet. A second independent trace or a person activates it."""
     memory_id: str
     usefulness: float
     """5th percentile of Beta(1 + helpful, 1 + harmful), 0 to 1."""
@@ -875,7 +875,7 @@ class StoredMemory(Model):
     pinned: bool
     """True if learning may not change it."""
     awaiting_confirmation: bool = False
-    """True if it is quarantined because it quotes text of a tool or a user from one trace. A second independent trace or a person activates it."""
+    """True if it is quarantined because one trace taught it, and it quotes text of a tool or a user, or contradicts a bullet. A second independent trace or a person activates it."""
     source: str
     error_category: str | None
     outcome: str | None
@@ -1197,7 +1197,7 @@ class Bullet(Model):
     status: BulletStatus = "active"
     pinned: bool = False
     awaiting_confirmation: bool = False
-    """True for a quarantined bullet that quotes text of a tool or a user from one trace. A second independent trace or a person activates it."""
+    """True for a quarantined bullet that one trace taught and that quotes text of a tool or a user, or contradicts a bullet. A second independent trace or a person activates it."""
     confidence_score: float
     """helpful / (helpful + harmful), 0..1; 0.5 without verdicts."""
 

@@ -26,7 +26,7 @@ from memory_api.memories.tables import MemoryLinkRow, MemoryRow
 from memory_api.playbooks.bullet_rows import to_bullet
 from memory_api.playbooks.editing.edits import apply_deltas_to_playbook, update_settings
 from memory_api.playbooks.inbox.inbox import add_lessons
-from memory_api.playbooks.models import Bullet, DeltaContextItem
+from memory_api.playbooks.models import Bullet, DeltaContextItem, VerdictTag
 from memory_api.playbooks.queries import (
     ensure_playbook,
     find_bullets,
@@ -38,6 +38,7 @@ from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.sections import DEFAULT_SECTIONS
 from memory_api.playbooks.tables import InboxLessonRow, PlaybookRow
 from memory_api.playbooks.usefulness import usefulness
+from memory_api.playbooks.verdicts.record import Judge, NewVerdict, record_verdicts
 from memory_api.runs.chain import enqueue_shared_run
 from memory_api.runs.lifecycle import new_run
 from memory_api.runs.queries import list_runs
@@ -126,6 +127,12 @@ class Book:
             for name, value in values.items():
                 setattr(row, name, value)
             row.usefulness = usefulness(row.helpful or 0, row.harmful or 0)
+
+    async def judge(self, key: str, judge: Judge, tag: VerdictTag, said: str | None) -> None:
+        """A verdict of a run of its own; `said` is that of a model before its limits."""
+        evidence = {"said": said} if said else {}
+        verdict = NewVerdict(key, tag, judge, trace_id=new_id(), evidence=evidence)
+        await record_verdicts(self.runtime, self.tenant_id, self.place, [verdict])
 
     async def versions(self) -> list[Any]:
         playbook = await self.row()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import select
@@ -13,6 +14,7 @@ from sqlalchemy import select
 from memory_api.budgets.tables import LLMCallRow
 from memory_api.core.ids import new_id
 from memory_api.curation.cleanup import clean_up_playbook
+from memory_api.curation.schemas import Lesson
 from memory_api.llm.errors import LLMError, LLMRefused
 from tests.curation.conftest import Book, lesson, operation, said
 from tests.support.stub_provider import (
@@ -286,6 +288,71 @@ async def test_harmful_bullet_may_be_deleted(asked: Book, stub: StubProvider) ->
     stub.queue(answer(said(operation("DELETE", 1, bullet_id=bad))))
     done = await asked.learn(lesson("Sending the whole file again at once fails each time."))
     assert [r.action for r in done.results] == ["deleted"]
+
+
+ALWAYS_RETRY = "Always retry a booking after it was declined."
+NEVER_RETRY = "Never retry a booking after it was declined."
+
+
+async def contradict(book: Book, stub: StubProvider, old: str, text: str = NEVER_RETRY) -> str:
+    """The key of a new bullet that contradicts an old one."""
+    stub.queue(answer(said(operation("ADD", 1, section="mis", content=text, contradicts=[old]))))
+    (added,) = (await book.learn(lesson("Declined bookings stay declined."))).results
+    return added.key or ""
+
+
+async def statuses(book: Book) -> dict[str, str]:
+    return {key: bullet.status for key, bullet in (await book.bullets()).items()}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "text", "wins"),
+    [
+        ([("llm", "helpful", None), ("llm", "neutral", "harmful")], NEVER_RETRY, True),
+        ([("llm", "neutral", "harmful"), ("llm", "neutral", None)], NEVER_RETRY, True),
+        ([("llm", "neutral", "harmful"), ("llm", "helpful", None)], NEVER_RETRY, False),
+        ([("llm", "neutral", "harmful"), ("human", "helpful", None)], NEVER_RETRY, False),
+        ([("outcome", "harmful", None)], NEVER_RETRY, False),
+        ([("llm", "neutral", "harmful")], f"Try: {NEVER_RETRY}", False),
+    ],
+)
+async def test_refuted_bullet_loses_a_contradiction(
+    asked: Book, stub: StubProvider, verdicts, text: str, wins: bool
+) -> None:
+    """The newest verdict of a model or a person on the old bullet decides; a trial refutes no
+    rule.
+    """
+    (old,) = await asked.add(ALWAYS_RETRY)
+    await asked.set(old, helpful=7)
+    for verdict in verdicts:
+        await asked.judge(old, *verdict)
+    new = await contradict(asked, stub, old, text)
+    expected = ("active", "quarantined") if wins else ("quarantined", "active")
+    assert ((await statuses(asked))[new], (await statuses(asked))[old]) == expected
+
+
+async def test_second_trace_activates_a_contradiction_of_a_refuted_bullet(
+    asked: Book, stub: StubProvider, api
+) -> None:
+    """First the old bullet has failed in no run; then agents that follow it fail."""
+    (old,) = await asked.add(ALWAYS_RETRY)
+    taught: list[Lesson] = []
+    for task in ("Book the early train.", "Book a room for two.", "Move the flight."):
+        events = [{"event_type": "user_message", "content": task}]
+        sent = await api.post("/api/v1/traces?reflect=never", json={"events": events})
+        taught.append(lesson(NEVER_RETRY, trace_id=UUID(sent.json()["trace_id"])))
+    stub.queue(
+        answer(said(operation("ADD", 1, section="mis", content=NEVER_RETRY, contradicts=[old])))
+    )
+    (added,) = (await asked.learn(taught[0])).results
+    new = added.key or ""
+    assert (await asked.memory(new)).awaiting_confirmation
+    await asked.learn(taught[1])
+    assert await statuses(asked) == {old: "active", new: "quarantined"}
+    await asked.judge(old, "llm", "neutral", "harmful")
+    await asked.learn(taught[2])
+    assert await statuses(asked) == {old: "quarantined", new: "active"}
+    assert not (await asked.memory(new)).awaiting_confirmation
 
 
 @pytest.mark.parametrize("harmful", [0, 2])

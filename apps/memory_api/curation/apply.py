@@ -18,8 +18,9 @@ from memory_api.curation.confirmation import hold_or_confirm, restrict_unconfirm
 from memory_api.curation.context import find_earlier_decisions, list_proposed_texts
 from memory_api.curation.contradictions import (
     Contradiction,
-    contradictions_of,
+    find_contradictions,
     link_contradictions,
+    quarantine_losers,
 )
 from memory_api.curation.decision_log import save_decisions
 from memory_api.curation.rebase import CurrentPlaybook, RebasedPlan, rebase_plan
@@ -39,7 +40,6 @@ from memory_api.playbooks.proposals.review import add_proposal
 from memory_api.playbooks.queries import find_bullets, get_playbook
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.tables import PlaybookRow
-from memory_api.playbooks.verdicts.quarantine import set_status
 from memory_api.runtime import Runtime
 
 OnApplied = Callable[[AsyncSession, ApplyResult], Awaitable[None]]
@@ -203,18 +203,11 @@ async def _plan_change(
     rebased, lessons = application.rebased, application.plan.lessons
     sources = sources_of(rebased.changes, lessons)
     change = await plan_deltas(rebased.deltas, sources)(session, playbook)
-    keys = {key for candidate in rebased.changes for key in candidate.contradicts}
-    rows = await find_bullets(session, playbook.scope_id, keys) if keys else {}
     change = await hold_or_confirm(session, playbook.scope_id, rebased, lessons, change)
-    contradictions = contradictions_of(rebased.changes, change, rows)
-    application.contradictions = contradictions
-    for contradiction in contradictions:
-        loser = contradiction.loser
-        is_new = contradiction.new_loses
-        bullet = change.after.bullets[loser] if is_new else to_bullet(rows[loser])
-        reason = f"Contradicts bullet {contradiction.winner}."
-        change = set_status(change, {loser: bullet}, "quarantined", {loser: reason})
-    return change
+    application.contradictions = await find_contradictions(
+        session, playbook.scope_id, rebased.changes, change
+    )
+    return quarantine_losers(change, application.contradictions)
 
 
 async def _save_result(

@@ -1,5 +1,5 @@
-"""Bullets that repeat outside text: they wait until a second independent trace, or a person,
-confirms them; one with an address, until a person does.
+"""Bullets that repeat outside text, or contradict a bullet that is not weaker: they wait until a
+second independent trace, or a person, confirms them; one with an address, until a person does.
 
 A lesson names the passages that it repeats (`reflection/outside_text.py`). A new bullet from such a
 lesson is quarantined, unless two independent traces taught it. A bullet that agents already receive
@@ -15,10 +15,12 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from memory_api.curation.contradictions import find_weaker_rivals
 from memory_api.curation.queries import WITNESSED
 from memory_api.curation.rebase import RebasedPlan
 from memory_api.curation.schemas import KnownLesson, Lesson, ProposedChange
 from memory_api.memories.queries import list_linked_traces
+from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.bullet_rows import to_bullet
 from memory_api.playbooks.editing.plan import ChangePlan
 from memory_api.playbooks.models import Bullet, DeltaContextItem
@@ -66,7 +68,7 @@ async def hold_or_confirm(
     plan: ChangePlan,
 ) -> ChangePlan:
     """The plan with unconfirmed new bullets quarantined, and with waiting bullets activated that a
-    known lesson confirms.
+    known lesson confirms, in place of those that they contradict.
     """
     held: dict[str, Bullet] = {}
     for result in plan.results:
@@ -76,9 +78,17 @@ async def hold_or_confirm(
                 held[result.key] = plan.after.bullets[result.key]
     reasons = dict.fromkeys(held, WAITING_REASON)
     plan = set_status(plan, held, "quarantined", reasons, awaiting_confirmation=True)
-    confirmed = await _find_confirmed(session, scope, rebased.known_lessons, lessons)
-    free = {key: bullet for key, bullet in confirmed.items() if key not in plan.after.bullets}
-    return set_status(plan, free, "active", dict.fromkeys(free, CONFIRMED_REASON))
+    for row in await _find_confirmed(session, scope, rebased.known_lessons, lessons):
+        rivals = await find_weaker_rivals(session, scope, row)
+        if row.key in plan.after.bullets or rivals is None:
+            continue
+        key = row.key or ""
+        plan = set_status(plan, {key: to_bullet(row)}, "active", {key: CONFIRMED_REASON})
+        old = {k: to_bullet(rival) for k, rival in rivals.items() if k not in plan.after.bullets}
+        plan = set_status(
+            plan, old, "quarantined", dict.fromkeys(old, f"Contradicts bullet {key}.")
+        )
+    return plan
 
 
 async def _is_unconfirmed(
@@ -114,17 +124,17 @@ def _quotes_passage(lesson: Lesson) -> bool:
 
 async def _find_confirmed(
     session: AsyncSession, scope: int, known: Sequence[KnownLesson], lessons: Sequence[Lesson]
-) -> dict[str, Bullet]:
+) -> list[MemoryRow]:
     """The waiting bullets that these lessons and their earlier witnesses confirm."""
     rows = await find_bullets(session, scope, {lesson.key for lesson in known})
-    confirmed: dict[str, Bullet] = {}
+    confirmed: list[MemoryRow] = []
     for key, row in rows.items():
         if not row.awaiting_confirmation or has_address(row.searchable_text):
             continue
         new = {lessons[k.lesson].trace_id for k in known if k.key == key}
         traces = {*await list_linked_traces(session, row.id, WITNESSED)} | _present(new)
         if await count_independent_traces(session, traces) >= MIN_INDEPENDENT_TRACES:
-            confirmed[key] = to_bullet(row)
+            confirmed.append(row)
     return confirmed
 
 

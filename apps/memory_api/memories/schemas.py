@@ -217,8 +217,9 @@ class Memory(ResponseModel):
     pinned: bool = Field(description="True if learning may not change it.")
     awaiting_confirmation: bool = Field(
         default=False,
-        description="True if it is quarantined because it quotes text of a tool or a user from one "
-        "trace. A second independent trace or a person activates it.",
+        description="True if it is quarantined because one trace taught it, and it quotes text of "
+        "a tool or a user, or contradicts a bullet. A second independent trace or a person "
+        "activates it.",
     )
     source: str
     error_category: str | None

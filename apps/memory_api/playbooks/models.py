@@ -155,8 +155,9 @@ class Bullet(BaseModel):
     pinned: bool = False
     awaiting_confirmation: bool = Field(
         default=False,
-        description="True for a quarantined bullet that quotes text of a tool or a user from one "
-        "trace. A second independent trace or a person activates it.",
+        description="True for a quarantined bullet that one trace taught and that quotes text of a "
+        "tool or a user, or contradicts a bullet. A second independent trace or a person "
+        "activates it.",
     )
 
     @model_validator(mode="after")

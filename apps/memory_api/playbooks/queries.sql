@@ -166,6 +166,23 @@ group by o.id, o.relation, o.target_kind, o.target_id, m.kind, m.key, m.content,
          t.task_description, t.outcome
 order by depth, o.target_kind, o.target_id
 
+-- name: refuted_bullets
+-- Those of these bullets on which the newest verdict of a model or a person is harmful. That of a model counts as it was said, before
+-- its limits: they are for counters.
+select distinct on (v.bullet_id) v.bullet_id
+from bullet_verdicts v
+where v.tenant_id = :tenant and v.bullet_id = any(cast(:ids as uuid[])) and v.judge <> 'outcome' and coalesce(v.evidence ->> 'said', v.tag) = 'harmful'
+  and not exists (select from bullet_verdicts n
+                  where n.tenant_id = :tenant and n.bullet_id = v.bullet_id and n.judge <> 'outcome' and n.created_at > v.created_at
+                    and coalesce(n.evidence ->> 'said', n.tag) = 'helpful')
+
+-- name: contradicted_bullets
+-- The keys of the active bullets that a bullet contradicts.
+select m.key
+from memory_links l
+join memories m on m.tenant_id = :tenant and m.id = l.target_id and m.kind = 'bullet' and m.status = 'active'
+where l.tenant_id = :tenant and l.source_id = :bullet and l.relation = 'contradicts' and l.target_kind = 'memory'
+
 -- name: bullet_versions
 -- The versions of one bullet, oldest first, from a revision on. A deletion is a merge if the same transaction linked the survivor.
 select r.revision, r.playbook_version, case when survivor.key is null then r.change_type else 'merged' end change_type,
