@@ -79,7 +79,7 @@ class RequestAttempts(Generic[T]):
         """The result of the call. Raises `APIResponseError` for a body of something else."""
         try:
             return self._request.parse(response)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise self._unexpected_response(response) from None
 
     def _is_accepted(self, response: httpx2.Response) -> bool:
@@ -99,7 +99,7 @@ class RequestAttempts(Generic[T]):
             detail,
             status=status,
             code=problem.get("code"),
-            errors=problem.get("errors") or (),
+            errors=_field_errors(problem.get("errors")),
             retry_after=_parse_retry_after(response),
             request_id=response.headers.get("x-request-id"),
             extra={name: value for name, value in problem.items() if name not in _PROBLEM_FIELDS},
@@ -162,12 +162,17 @@ def _parse_problem(response: httpx2.Response) -> Mapping[str, Any] | None:
         return None
     try:
         value: object = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):
         return None
     fields = cast("dict[str, Any]", value)
     return fields if "code" in fields and "detail" in fields else None
+
+
+def _field_errors(value: object) -> list[Mapping[str, Any]]:
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return [item for item in items if isinstance(item, dict)]
 
 
 def _parse_retry_after(response: httpx2.Response) -> float | None:

@@ -21,10 +21,11 @@ from hansei.models import Bullet
 
 _MARKER = re.compile(r"^[ \t]*<!--\s*hansei:(begin|end)\b(.*?)-->[ \t]*$")
 _LOOSE_MARKER = re.compile(r"hansei:\s*(begin|end)\b", re.IGNORECASE)
-_IMPORT = re.compile(r"(?:^|(?<=[\s(\[]))@(?=[~/.]|\S*\.\./)")
-"""An import of a file into CLAUDE.md: of the home folder or a folder above, an absolute or a hidden
-one.
-"""
+_AT = re.compile(r"(?<![A-Za-z0-9`])@")
+"""What can begin an import of a file into CLAUDE.md: no e-mail address, and not in code."""
+_IMPORT = re.compile(_AT.pattern + r"(?=[~/.\\]|[A-Za-z]:)")
+"""An import of a file of the home folder, of an absolute one, or of a hidden one."""
+_FOLDER_ABOVE = re.compile(r"\.\.[/\\]")
 _PLAYBOOK = re.compile(r'\bplaybook="([^"]+)"')
 _DIGEST = re.compile(r"\bsha256=([0-9a-f]{16})\b")
 _OWNED = "<!-- Written by `hansei playbook export`. Do not edit. -->"
@@ -146,7 +147,7 @@ def write_skill(folder: Path, playbook: AgentPlaybook) -> bool:
         count = "1 bullet" if len(bullets) == 1 else f"{len(bullets)} bullets"
         rows.append(f"- [{_one_line(section)}](references/{path.name}): {count}")
     files[main] = _format_skill(playbook, rows)
-    for path in files:
+    for path in (references, *files):
         require_inside(path)
     changed = False
     for path, text in files.items():
@@ -219,7 +220,8 @@ def _one_line(text: str) -> str:
 def _harmless(line: str) -> str:
     """The line without text that looks like a marker, opens a comment or imports a file."""
     plain = line.replace("\x00", "").replace("<!--", "&lt;!--")
-    plain = _IMPORT.sub("&#64;", plain)
+    # A path may contain spaces, so a folder above belongs to any import before it.
+    plain = (_AT if _FOLDER_ABOVE.search(plain) else _IMPORT).sub("&#64;", plain)
     return _LOOSE_MARKER.sub(r"hansei \1", plain)
 
 
@@ -246,9 +248,11 @@ def _edited(path: Path, index: int, reason: str) -> BadRequestError:
 
 def _read(path: Path) -> str:
     """Empty if the file does not exist. Raises `BadRequestError`."""
+    if not path.exists():
+        return ""
+    if not path.is_file():  # reading a named pipe would wait for a writer
+        raise BadRequestError(f"{path} is not a file.")
     try:
         return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        return ""
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequestError(f"{path} cannot be read as text: {error}") from error

@@ -192,7 +192,7 @@ def _warn_if_readable_by_others(path: Path) -> None:
 def _parse_credentials(path: Path, text: str) -> Credentials:
     try:
         value: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     url, api_key = fields.get("url"), fields.get("api_key")

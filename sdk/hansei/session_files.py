@@ -52,9 +52,11 @@ _ENTRY_FIELDS = (
     "isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage",
 )  # fmt: skip
 """The fields of a line that the service reads. Others repeat the message, or hold whole files."""
-_MEDIA_TYPES = frozenset(
-    {"image", "image_url", "input_image", "document", "file", "input_file", "audio", "input_audio"}
+_MEDIA_TYPES = (
+    *("image", "image_url", "input_image", "document", "file", "input_file"),
+    *("audio", "input_audio"),
 )
+"""A tuple: the type of a damaged block may be a list."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def detect_session(source: BinaryIO) -> tuple[bool, bytes]:
     for line in source:
         head.append(line)
         size += len(line)
-        if decision is None:
+        if decision is None and not line.isspace():
             decision = _is_session_line(line.removeprefix(_BOM))
         is_document = head[0].removeprefix(_BOM).strip() in _DOCUMENT_STARTS
         if (decision is not None and not is_document) or size > MAX_UNDECIDED_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -177,15 +178,40 @@ def test_references_of_a_skill_that_are_a_link_are_refused(
     assert not (folder / "SKILL.md").exists()
 
 
-@pytest.mark.parametrize("target", ["~/.ssh/id_rsa", "/etc/passwd", "../../x", ".env", "a/../../x"])
+def test_link_of_a_skill_without_bullets_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    write_skill(other, playbook(bullet("oth-00001", section="KEPT")))
+    folder = tmp_path / "clone" / "skill"
+    folder.mkdir(parents=True)
+    (folder / "references").symlink_to(other / "references")
+    monkeypatch.chdir(tmp_path / "clone")
+    with pytest.raises(BadRequestError, match="symbolic link"):
+        write_skill(Path("skill"), playbook())
+    assert [path.name for path in (other / "references").iterdir()] == ["kept.md"]
+
+
+def test_named_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "CLAUDE.md")
+    with pytest.raises(BadRequestError, match="not a file"):
+        write_block(tmp_path / "CLAUDE.md", playbook(bullet("oth-00001")))
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["~/.ssh/id_rsa", "/etc/passwd", "../../x", ".env", "a/../../x", "a\\ b/../../x", "C:/x"],
+)
 def test_bullet_imports_no_file(target: str, tmp_path: Path) -> None:
     """Coding agents put a file that CLAUDE.md names so into the prompt."""
     path = tmp_path / "CLAUDE.md"
-    content = f"@{target}\nRead @{target} and (@{target})"
+    content = (
+        f"@{target}\nRead @{target} and (@{target})\n**@{target}** <b>@{target}</b> \\@{target}"
+    )
     condition = f"Never @{target}"
     write_block(path, playbook(bullet("oth-00001", content=content, when_to_use=condition)))
     assert f"@{target}" not in path.read_text()
-    assert path.read_text().count(target) == 4
+    assert path.read_text().count(target) == 7
     other = bullet("oth-00001", content="Mail a@b.example, add @types/node and `@/components`.")
     write_block(path, playbook(other, version=2))
     assert other.content in path.read_text()

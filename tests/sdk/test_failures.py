@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from email.utils import formatdate
@@ -192,6 +193,26 @@ def test_success_that_is_not_json_is_an_unexpected_response(
     service.faults.append(Fault(200, b"<html>Log in first</html>", kind=kind))
     with pytest.raises(APIResponseError, match="Log in first"):
         hansei.memories.search("x")
+
+
+@pytest.mark.parametrize("body", [b'{"items": "abc"}', b'{"items": [5]}', b"[" * 100_000, b"[1]"])
+def test_success_of_another_form_is_an_unexpected_response(
+    hansei: Hansei, service: StubService, body: bytes
+) -> None:
+    service.faults.append(Fault(200, body, kind="application/json"))
+    with pytest.raises(APIResponseError):
+        list(hansei.traces.list())
+
+
+@pytest.mark.parametrize("errors", [5, [5], "x", {"a": 1}])
+def test_field_errors_of_another_form_are_left_out(
+    hansei: Hansei, service: StubService, errors: object
+) -> None:
+    body = {"code": "invalid", "detail": "No.", "errors": errors}
+    service.faults.append(Fault(400, json.dumps(body).encode()))
+    with pytest.raises(BadRequestError) as caught:
+        hansei.memories.search("x")
+    assert caught.value.errors == []
 
 
 def test_redirect_is_not_followed_with_the_key(hansei: Hansei, service: StubService) -> None:

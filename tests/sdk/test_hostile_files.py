@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
+import pytest
+
+from hansei.credentials import load_credentials
+from hansei.errors import ConfigurationError
 from hansei.playbook_import import parse_lessons
 from hansei.recording.delivery import parse_run
 from hansei.session_files import read_session_file
@@ -32,3 +40,28 @@ def test_damaged_lines_of_a_recorded_run_are_skipped() -> None:
     run = parse_run("a", text)
     assert run.fields == {"task_description": "a task", "metadata": {}}
     assert run.events == ['{"content":"x"}']
+
+
+def test_type_of_a_block_may_be_anything() -> None:
+    message = {"role": "user", "content": [{"type": ["image"], "content": [{"type": {}}]}]}
+    session = read_session_file(json.dumps({"message": message}).encode())
+    assert session.messages == [{"message": message}]
+
+
+def test_field_names_of_a_file_do_not_control_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "traces.jsonl"
+    file.write_text(json.dumps({"\x1b]52;c;eA==\x07": 1}) + "\n")
+    environment = {"HANSEI_URL": "http://127.0.0.1:9", "HANSEI_API_KEY": "x"}
+    command = [sys.executable, "-m", "hansei", "reflect", str(file)]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True)
+    assert done.returncode != 0
+    assert b"52;c;eA==" in done.stderr
+    assert b"\x1b]" not in done.stderr
+
+
+def test_nested_credentials_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "credentials.json"
+    file.touch(0o600)
+    file.write_text("[" * 100_000)
+    with pytest.raises(ConfigurationError, match="has no `url`"):
+        load_credentials(tmp_path)

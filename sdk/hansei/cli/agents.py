@@ -79,7 +79,7 @@ def run_agent(
 def _read_plan(path: Path) -> Mapping[str, Any]:
     try:
         plan: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{path} cannot be read: {error}", param_hint="--plan") from error
     if not isinstance(plan, dict):
         raise typer.BadParameter("The file must have an object with `steps`.", param_hint="--plan")

@@ -16,7 +16,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from hansei.cli.options import STDIN, AsJson, Outcome, check_readable, open_input
 from hansei.cli.reflect_session import SessionOptions, reflect_on_session
 from hansei.cli.report import print_report
-from hansei.cli.terminal import format_count, open_client, print_json, print_message, stderr
+from hansei.cli.terminal import (
+    format_count,
+    open_client,
+    print_json,
+    print_message,
+    sanitize,
+    stderr,
+)
 from hansei.errors import HanseiError
 from hansei.learning_summary import LearningSummary
 from hansei.models import TraceFormat
@@ -117,7 +124,7 @@ def reflect(
         if found is None and (fields := unrecognized_fields(head)):
             raise typer.BadParameter(
                 "The format of the file is not recognized: its first record has the fields "
-                f"{fields}. State the format with --format."
+                f"{sanitize(fields)}. State the format with --format."
             )
         if retrieval_id is not None or outcome is not None:
             message = (

@@ -11,7 +11,7 @@ import type {
   Result,
 } from "./operations.js";
 import type { components } from "./schema.js";
-import { fillPath, sleep, Transport, type HanseiOptions } from "./transport.js";
+import { fillPath, parseObject, sleep, Transport, type HanseiOptions } from "./transport.js";
 
 type Schemas = components["schemas"];
 type Query<P extends PathOf<"get">> = NonNullable<RequestOptions<Operation<"get", P>>["query"]>;
@@ -73,10 +73,11 @@ export class Hansei {
     let cursor: string | null | undefined;
     do {
       const query = cursor ? { ...first.query, cursor } : first.query;
-      const page = (await this.#send("get", path, { ...first, query })) as {
+      const page = (await this.#send("get", path, { ...first, query })) as Partial<{
         items: Item<Operation<"get", P>>[];
-        next_cursor?: string | null;
-      };
+        next_cursor: string | null;
+      }> | null | undefined;
+      if (!Array.isArray(page?.items)) throw this.#transport.unexpected("no page of a list");
       yield* page.items;
       cursor = page.next_cursor;
     } while (cursor);
@@ -261,7 +262,10 @@ export class Hansei {
         headers: { Accept: "text/event-stream", "Last-Event-ID": String(after) },
         signal,
       });
-      for (const event of parseEvents(text ?? "")) {
+      const events = parseEvents(text ?? "");
+      if (events === undefined) throw this.#transport.unexpected("no stream of events");
+      for (const event of events) {
+        if (!(event.id > after)) throw this.#transport.unexpected("an event out of order");
         after = event.id;
         yield event;
       }
@@ -326,8 +330,9 @@ type AnyOptions = CallOptions & {
   body?: unknown;
 };
 
-/** The events of a stream of server-sent events. */
-function parseEvents(text: string): AgentEvent[] {
+/** The events of a stream of server-sent events; undefined if the text is something else. */
+function parseEvents(text: unknown): AgentEvent[] | undefined {
+  if (typeof text !== "string") return undefined;
   const events: AgentEvent[] = [];
   for (const block of text.split("\n\n")) {
     const fields = new Map(
@@ -338,10 +343,12 @@ function parseEvents(text: string): AgentEvent[] {
     );
     const data = fields.get("data");
     if (data === undefined) continue;
+    const parsed = parseObject(data);
+    if (parsed === undefined) return undefined;
     events.push({
       id: Number(fields.get("id")),
       event: fields.get("event") ?? "message",
-      data: JSON.parse(data) as Record<string, unknown>,
+      data: parsed,
     });
   }
   return events;

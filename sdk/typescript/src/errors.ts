@@ -41,6 +41,7 @@ export class HanseiError extends Error {
 
   /** The invalid fields. */
   get errors(): readonly FieldError[] {
-    return this.problem?.errors ?? [];
+    const errors: unknown = this.problem?.errors;
+    return Array.isArray(errors) ? (errors as FieldError[]) : [];
   }
 }

@@ -1,4 +1,4 @@
-import { HanseiError, type Problem } from "./errors.js";
+import { HanseiError, type HanseiErrorDetails, type Problem } from "./errors.js";
 
 export const INITIAL_PAUSE_SECONDS = 0.2;
 /** A longer `Retry-After` throws the error instead of waiting. */
@@ -97,16 +97,14 @@ export class Transport {
       throw new HanseiError(`${this.url} cannot be reached (${reason(cause)}).`, { code, cause });
     }
     if (!response.ok) throw this.#responseError(response, text);
-    if (text === "") return undefined;
     if (!isJson(response)) {
+      if (text === "") return undefined;
       if (response.headers.get("content-type")?.includes("html")) throw this.#unexpected(response);
       return text;
     }
-    try {
-      return JSON.parse(text);
-    } catch {
-      throw this.#unexpected(response);
-    }
+    const value = parseObject(text);
+    if (value === undefined) throw this.#unexpected(response);
+    return value;
   }
 
   #responseError(response: Response, text: string): HanseiError {
@@ -127,9 +125,14 @@ export class Transport {
 
   #unexpected(response: Response): HanseiError {
     const { status } = response;
+    return this.unexpected(String(status), { status, retryAfter: parseRetryAfter(response) });
+  }
+
+  /** The error for a response that is not from Hansei; `what` names what was returned. */
+  unexpected(what: string, details: Partial<HanseiErrorDetails> = {}): HanseiError {
     return new HanseiError(
-      `${this.url} returned ${status}, which is not a Hansei response. Check the URL.`,
-      { code: "unexpected_response", status, retryAfter: parseRetryAfter(response) },
+      `${this.url} returned ${what}, which is not a Hansei response. Check the URL.`,
+      { ...details, code: "unexpected_response" },
     );
   }
 }
@@ -216,12 +219,17 @@ function isJson(response: Response): boolean {
 }
 
 function parseProblem(response: Response, text: string): Problem | undefined {
-  if (!isJson(response)) return undefined;
+  const value = isJson(response) ? parseObject(text) : undefined;
+  const { code, detail } = (value ?? {}) as Partial<Problem>;
+  return typeof code === "string" && typeof detail === "string" ? (value as Problem) : undefined;
+}
+
+/** The JSON object of a text; undefined if it is something else. */
+export function parseObject(text: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(text);
-    if (typeof value !== "object" || value === null) return undefined;
-    const { code, detail } = value as Partial<Problem>;
-    return typeof code === "string" && typeof detail === "string" ? (value as Problem) : undefined;
+    const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+    return isObject ? (value as Record<string, unknown>) : undefined;
   } catch {
     return undefined;
   }

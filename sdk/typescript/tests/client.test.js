@@ -156,6 +156,33 @@ test("events of an agent run continue after a lost connection", async () => {
   );
 });
 
+test("a response of another form is an unexpected response", async () => {
+  const nothing = { text: "null", headers: { "content-type": "application/json" } };
+  const pages = [nothing, { json: [1] }, { json: {} }, { json: { items: "abc" } }, { status: 204 }];
+  for (const reply of pages) {
+    replies = [reply];
+    await fails(client().listTraces().next(), "unexpected_response");
+  }
+  replies = [nothing];
+  await fails(client().waitForRun("r1"), "unexpected_response");
+  replies = [problem(400, "invalid", { errors: 5 })];
+  await assert.rejects(client().getTrace("t1"), (error) => error.errors.length === 0);
+});
+
+test("events that repeat or are damaged end followAgentRun", async () => {
+  const events = (text) => ({ text, headers: { "content-type": "text/event-stream" } });
+  const collect = async () => {
+    for await (const event of client().followAgentRun("a1")) assert.equal(event.id, 1);
+  };
+  const first = "id: 1\nevent: x\ndata: {}\n\n";
+  for (const second of [first, "id: x\ndata: {}\n\n", "id: 2\ndata: {\n\n", "id: 2\ndata: 5\n\n"]) {
+    replies = [events(first), events(second)];
+    await fails(collect(), "unexpected_response");
+    assert.equal(calls.length, 2);
+    calls.length = 0;
+  }
+});
+
 test("waitForRun polls until the run has ended or the time is over", async () => {
   replies = [{ json: { state: "queued" } }, { json: { state: "done" } }];
   assert.equal((await client().waitForRun("r1")).state, "done");
