@@ -7,13 +7,23 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from hansei._model import Json
 from hansei.errors import EvaluationError
+from hansei.evaluation.records import (
+    Check,
+    check_fields,
+    is_count,
+    is_list,
+    is_list_of_texts,
+    is_text,
+    optional,
+)
 from hansei.evaluation.tasks import Task, parse_tasks, with_held_out
 
 Arm = Literal["none", "hansei", "icl", "examples", "full"]
@@ -212,15 +222,42 @@ def _check_arms(tasks: Sequence[Task], arms: Sequence[Arm]) -> None:
             )
 
 
+_POSITIVE = optional(lambda value: is_count(value) and value > 0)
+_PLAN: Mapping[str, Check] = {
+    **dict.fromkeys(("id", "created_at", "agent", "sha256", "tasks_sha256"), is_text),
+    "scorer": optional(is_text),
+    "protocol": lambda value: isinstance(value, dict) and "arms" in value,
+    "orders": lambda value: is_list(value) and bool(value) and all(map(is_list_of_texts, value)),
+}
+_OPTIONS: Mapping[str, Check] = {
+    **dict.fromkeys(("window", "token_budget", "limit", "limit_held_out"), _POSITIVE),
+    **dict.fromkeys(("held_out", "icl_tokens"), is_count),
+    **dict.fromkeys(("repeats", "examples"), lambda value: is_count(value) and value > 0),
+    **dict.fromkeys(("order", "feedback", "reflect"), is_text),
+    "arms": lambda value: is_list_of_texts(value) and bool(value) and set(value) <= set(ARMS),
+    "second_pass": lambda value: isinstance(value, bool),
+    "seed": lambda value: isinstance(value, int),
+    "playbook": optional(is_text),
+}
+
+
 def load_plan(folder: Path) -> Plan:
     """Raises `EvaluationError` if the folder has no plan, or if it was changed."""
+    for name in (PLAN_FILE, TASKS_FILE):
+        if not (folder / name).is_file():  # reading a named pipe would wait for a writer
+            raise EvaluationError(f"{folder} has no readable evaluation: no file {name}.")
     try:
         document: Any = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
         lines = (folder / TASKS_FILE).read_bytes().splitlines()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EvaluationError(f"{folder} has no readable evaluation: {error}.") from error
-    fields = cast("dict[str, Any]", document)
+    fields = cast("Json", document if isinstance(document, dict) else {})
+    check_fields(fields, _PLAN, str(folder / PLAN_FILE))
     options = dict(fields["protocol"])
+    if unknown := sorted(options.keys() - _OPTIONS.keys()):
+        raise EvaluationError(f"{folder / PLAN_FILE} has an unknown option `{unknown[0]}`.")
+    given = {name: is_valid for name, is_valid in _OPTIONS.items() if name in options}
+    check_fields(options, given, f"{folder / PLAN_FILE}, `protocol`")
     options["arms"] = tuple(options["arms"])
     tasks = parse_tasks(
         list(enumerate(lines, start=1)),
@@ -240,6 +277,8 @@ def load_plan(folder: Path) -> Plan:
     # The stored document counts: an option that is newer than the plan is not in its hash.
     stored = {name: value for name, value in fields.items() if name != "sha256"}
     is_intact = _sha256(json.dumps(stored, sort_keys=True)) == fields["sha256"]
+    known = {task.id for task in tasks}
+    is_intact = is_intact and all(known.issuperset(order) for order in plan.orders)
     if not is_intact or plan.to_json()["tasks_sha256"] != fields["tasks_sha256"]:
         raise EvaluationError(f"The plan or the tasks in {folder} were changed after the start.")
     return plan

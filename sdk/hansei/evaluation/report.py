@@ -12,7 +12,7 @@ from typing import Any
 from hansei._model import Json
 from hansei.evaluation import demo
 from hansei.evaluation.plan import PHASES, Plan, load_plan
-from hansei.evaluation.records import ANSWERS_FILE, LEARNING_FILE, read_records
+from hansei.evaluation.records import read_answers, read_learning
 from hansei.evaluation.runner import call_key
 from hansei.evaluation.statistics import mean_interval, paired_difference, wilson_interval
 
@@ -29,11 +29,9 @@ def build_report(folder: Path) -> Json:
 class Report:
     def __init__(self, plan: Plan, folder: Path) -> None:
         self._plan = plan
-        records = {call_key(record): record for record in read_records(folder / ANSWERS_FILE)}
+        records = {call_key(record): record for record in read_answers(folder)}
         self._answers = list(records.values())
-        self._learning = sorted(
-            read_records(folder / LEARNING_FILE), key=lambda r: (r["repeat"], r["window"])
-        )
+        self._learning = sorted(read_learning(folder), key=lambda r: (r["repeat"], r["window"]))
         self._controls = {task.id for task in plan.tasks if task.control}
 
     def to_json(self) -> Json:
@@ -196,7 +194,7 @@ class Report:
             "usd": sum(r["usage"].get("usd", 0.0) for r in last),
             "unpriced_calls": sum(r["usage"].get("unpriced", 0) for r in last),
             "bullets": sum(record["bullets"] for record in last) / len(last),
-            "waiting": sum(record.get("waiting", 0) for record in last) / len(last),
+            "waiting": sum(record["waiting"] for record in last) / len(last),
             "seconds": sum(record["seconds"] for record in self._learning),
             "failed_runs": [run for record in self._learning for run in record["failed_runs"]],
             "projects": sorted({record["project"] for record in self._learning}),

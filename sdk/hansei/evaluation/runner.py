@@ -24,7 +24,13 @@ from hansei.evaluation.agents import (
 )
 from hansei.evaluation.memory import Memory
 from hansei.evaluation.plan import SERVICE_ARMS, Block, Call, Plan
-from hansei.evaluation.records import ANSWERS_FILE, LEARNING_FILE, RecordFile, read_records
+from hansei.evaluation.records import (
+    ANSWERS_FILE,
+    LEARNING_FILE,
+    RecordFile,
+    read_answers,
+    read_learning,
+)
 from hansei.evaluation.tasks import BULLET_KEY
 from hansei.recording.encoding import to_text
 
@@ -91,10 +97,9 @@ class Runner:
         self._learning_file = RecordFile(folder / LEARNING_FILE)
         self._tasks = {task.id: task for task in plan.tasks}
         self._lock = threading.Lock()
-        self._answers = {call_key(record): record for record in read_records(folder / ANSWERS_FILE)}
+        self._answers = {call_key(record): record for record in read_answers(folder)}
         self._learned = {
-            (record["repeat"], record["window"]): record
-            for record in read_records(folder / LEARNING_FILE)
+            (record["repeat"], record["window"]): record for record in read_learning(folder)
         }
         self._blocks = list(plan.blocks())
         self._total = sum(len(block.calls) for block in self._blocks)

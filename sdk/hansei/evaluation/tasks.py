@@ -129,6 +129,8 @@ def _parse_task(line: bytes | Mapping[str, Any]) -> Task:
         raise ValueError("`id` and `task` must not be empty")
     if task.split not in ("stream", "held_out"):
         raise ValueError("`split` is `stream` or `held_out`")
+    if not isinstance(cast("object", task.group), str | None):
+        raise ValueError("`group` is a text")
     if not isinstance(cast("object", task.metadata), dict):
         raise ValueError("`metadata` is an object")
     return task
