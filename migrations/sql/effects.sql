@@ -26,7 +26,7 @@ language sql stable begin atomic
             from retrievals r
             cross join lateral (
                 select t.effective_outcome from traces t
-                where t.tenant_id = r.tenant_id and t.project_id = p.project_id and t.retrieval_id = r.id and t.outcome in ('success', 'failure', 'error', 'timeout')
+                where t.tenant_id = r.tenant_id and t.project_id = p.project_id and t.retrieval_id = r.id and t.effective_outcome in ('success', 'failure', 'error', 'timeout')
                 order by t.created_at, t.id
                 limit 1
             ) ended
@@ -41,7 +41,7 @@ language sql stable begin atomic
                 where v.tenant_id = t.tenant_id and v.trace_id = t.id
             ) judged
             where t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
-              and t.retrieval_id is null and t.outcome in ('success', 'failure', 'error', 'timeout')
+              and t.retrieval_id is null and t.effective_outcome in ('success', 'failure', 'error', 'timeout')
               and t.created_at >= p_since and t.created_at < p_until
               and t.created_at >= (select min(r.created_at) from retrievals r where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id)
         ), uses as (

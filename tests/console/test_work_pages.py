@@ -109,6 +109,18 @@ async def test_overview_begins_with_whether_agents_get_better(
     assert "Difference: 95 points, 95 % interval from" in page
 
 
+async def test_outcome_that_only_a_declared_check_knows_counts(
+    owner_of, api, runtime, tenant
+) -> None:
+    for answer in ("4", "4", "5", "4"):
+        body = {"playbook": "sums", "ground_truth": "4", "match": "exact", "generated_answer": answer}
+        body["events"] = [{"event_type": "user_message", "content": "2 + 2?"}]
+        assert (await api.post("/api/v1/traces", json=body)).status_code == 201
+    await Agent(api, runtime, tenant).work()
+    page = html.unescape((await owner_of.get("/console")).text)
+    assert "75 % of all runs succeed." in page
+
+
 async def test_trace_shows_evidence_lessons_and_attempts(owner_of, api, runtime, tenant) -> None:
     worker = Agent(api, runtime, tenant)
     events = [

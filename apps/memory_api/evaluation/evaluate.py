@@ -131,11 +131,13 @@ async def store_evaluation(
     evaluation: EvaluationResults,
     conflict: OutcomeConflict | None,
 ) -> None:
-    """Replaces the trace's conflict and its scores of the evaluators that ran; the scores of others
-    stay. Idempotent: there is one row per trace, evaluator and criterion.
+    """Replaces the trace's conflict, what a declared check says, and its scores of the evaluators
+    that ran; the scores of others stay. Idempotent: there is one row per trace, evaluator and
+    criterion.
     """
     scores = {name: _storable_scores(result) for name, result in evaluation.found.items()}
-    await queries.replace_scores(session, trace_id, run_id, scores, conflict)
+    check = evaluation.declared_outcome
+    await queries.replace_scores(session, trace_id, run_id, scores, conflict, check)
 
 
 def _storable_scores(result: EvaluatorResult) -> list[CriterionScore]:

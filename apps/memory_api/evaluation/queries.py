@@ -13,7 +13,7 @@ from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.evaluation.schemas import CriterionScore
 from memory_api.evaluation.tables import TraceEvaluationRow
-from memory_api.traces.schemas import OutcomeConflict
+from memory_api.traces.schemas import OutcomeConflict, OutcomeType
 from memory_api.traces.tables import TraceRow
 
 REPLACE_SCORES = load_statement("evaluation/queries.sql", "replace_scores")
@@ -40,8 +40,11 @@ async def replace_scores(
     run_id: UUID,
     scores_by_evaluator: Mapping[str, Sequence[CriterionScore]],
     conflict: OutcomeConflict | None,
+    check_outcome: OutcomeType | None,
 ) -> None:
-    """Replaces the scores of a trace (evaluator → scores), and its conflict."""
+    """Replaces the scores of a trace (evaluator → scores), its conflict, and what a declared check
+    says.
+    """
     scores = [
         {"evaluator": name, "criterion": score.criterion.value, "score": score.score}
         | {"reasons": list(score.reasons), "is_declared": score.declared}
@@ -58,6 +61,7 @@ async def replace_scores(
             "evaluators": list(scores_by_evaluator),
             "scores": json.dumps(scores, ensure_ascii=False),
             "conflict": conflict.model_dump_json() if conflict else None,
+            "check_outcome": check_outcome,
         },
     )
 

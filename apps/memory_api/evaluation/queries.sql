@@ -1,12 +1,13 @@
 -- name: replace_scores
--- Replaces the scores of a trace by some evaluators, and its conflict. The scores are a JSON array of objects.
+-- Replaces the scores of a trace by some evaluators, its conflict, and what a declared check says. The scores are a JSON array of objects.
 with new as materialized (
     select s.evaluator, s.criterion, s.score, s.reasons, s.is_declared
     from json_to_recordset(cast(:scores as json)) s(evaluator text, criterion text, score float8, reasons text[], is_declared boolean)
 ),
 conflicting as (
-    update traces t set conflict = cast(:conflict as jsonb)
-    where t.tenant_id = :tenant and t.id = :trace and t.conflict is distinct from cast(:conflict as jsonb)
+    update traces t set conflict = cast(:conflict as jsonb), check_outcome = cast(:check_outcome as text)
+    where t.tenant_id = :tenant and t.id = :trace
+      and (t.conflict, t.check_outcome) is distinct from (cast(:conflict as jsonb), cast(:check_outcome as text))
 ),
 removed as (
     delete from trace_evaluations e

@@ -148,10 +148,9 @@ def find_conflict(
     """The contradiction between a reported success or failure and a check that the client declared.
     Partial, error and timeout are no statement about the check.
     """
-    if outcome is None or not evaluation.declared:
+    check = evaluation.declared_outcome
+    if outcome is None or check is None:
         return None
-    is_met = evaluation.verdict is OutcomeType.SUCCESS
-    check = OutcomeType.SUCCESS if is_met else OutcomeType.FAILURE
     if {outcome, check} != {OutcomeType.SUCCESS, OutcomeType.FAILURE}:
         return None
     score = evaluation.best(Criterion.CORRECTNESS)

@@ -74,6 +74,14 @@ class EvaluationResults:
     failures: Mapping[str, LLMError] = field(default_factory=dict[str, LLMError])
 
     @property
+    def declared_outcome(self) -> OutcomeType | None:
+        """Success or failure by a check that the client declared; None without one."""
+        if not self.declared:
+            return None
+        is_met = self.verdict is OutcomeType.SUCCESS
+        return OutcomeType.SUCCESS if is_met else OutcomeType.FAILURE
+
+    @property
     def failure(self) -> LLMError | None:
         """The error of the first evaluator that failed."""
         return next(iter(self.failures.values()), None)

@@ -105,8 +105,10 @@ class TraceRow(Base):
     """As the client reported it."""
     conflict: Mapped[OptJson]
     """`OutcomeConflict`, written by the evaluation; NULL without any."""
+    check_outcome: Mapped[OptStr]
+    """`success` or `failure` by a check that the client declared; NULL without any."""
     effective_outcome: Mapped[OptStr] = mapped_column(
-        Computed("coalesce(conflict ->> 'check', outcome)", persisted=True)
+        Computed("coalesce(conflict ->> 'check', outcome, check_outcome)", persisted=True)
     )
     """What learning and measured effects use."""
     state: Mapped[Str] = mapped_column(server_default="closed")
