@@ -113,7 +113,12 @@ async def test_outcome_that_only_a_declared_check_knows_counts(
     owner_of, api, runtime, tenant
 ) -> None:
     for answer in ("4", "4", "5", "4"):
-        body = {"playbook": "sums", "ground_truth": "4", "match": "exact", "generated_answer": answer}
+        body = {
+            "playbook": "sums",
+            "ground_truth": "4",
+            "match": "exact",
+            "generated_answer": answer,
+        }
         body["events"] = [{"event_type": "user_message", "content": "2 + 2?"}]
         assert (await api.post("/api/v1/traces", json=body)).status_code == 201
     await Agent(api, runtime, tenant).work()
