@@ -84,13 +84,16 @@ def merge_lessons(
     merged = [bullet.model_dump() for bullet in current]
     known = {_folded(bullet["content"]) for bullet in merged}
     keys = {str(bullet["id"]) for bullet in merged}
+    last_numbers: dict[str, int] = {}
     duplicates = 0
     for lesson in lessons:
         if _folded(lesson.content) in known:
             duplicates += 1
             continue
         known.add(_folded(lesson.content))
-        key = lesson.key if lesson.key and lesson.key not in keys else _new_key(lesson, keys)
+        key = lesson.key
+        if not key or key in keys:
+            key = _new_key(lesson, keys, last_numbers)
         keys.add(key)
         merged.append(
             {
@@ -105,11 +108,13 @@ def merge_lessons(
     return merged, duplicates
 
 
-def _new_key(lesson: ImportedLesson, keys: set[str]) -> str:
+def _new_key(lesson: ImportedLesson, keys: set[str], last: dict[str, int]) -> str:
+    """`last`: the last number that was given to a prefix."""
     letters = re.sub(r"[^a-z]", "", lesson.section.lower())[:4] or "imp"
-    number = 1
+    number = last.get(letters, 0) + 1
     while (key := f"{letters}-{number:05}") in keys:
         number += 1
+    last[letters] = number
     return key
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from hansei.credentials import load_credentials
 from hansei.errors import ConfigurationError
-from hansei.playbook_import import parse_lessons
+from hansei.playbook_import import ImportedLesson, merge_lessons, parse_lessons
 from hansei.recording.delivery import parse_run
 from hansei.session_files import read_session_file
 
@@ -65,3 +65,13 @@ def test_nested_credentials_are_named(tmp_path: Path) -> None:
     file.write_text("[" * 100_000)
     with pytest.raises(ConfigurationError, match="has no `url`"):
         load_credentials(tmp_path)
+
+
+def test_many_lessons_without_keys_take_no_quadratic_time() -> None:
+    lessons = [
+        ImportedLesson("OTHERS", f"lesson {number}", "dup-00001") for number in range(20_000)
+    ]
+    started = time.process_time()
+    merged, _ = merge_lessons([], lessons)
+    assert time.process_time() - started < 2
+    assert len({bullet["id"] for bullet in merged}) == len(lessons)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -65,7 +65,7 @@ def set_budgets(
         {
             "period": period,
             "project_id": project,
-            "purpose": purpose,
+            "purpose": cast("Any", purpose),  # the service knows the purposes
             "usd": usd,
             "tokens": tokens,
             "allow_unknown_price": allow_unknown_price,
