@@ -270,6 +270,12 @@ def test_outside_text_is_compared_as_it_is_displayed(written: str) -> None:
     assert not find_quotations("Before a refund, look at the date of the order.", [written])
 
 
+def test_quotation_without_its_values_is_a_quotation() -> None:
+    advice = "When `pay` fails with “amount … exceeds … euros”, change `amount`."
+    assert find_quotations(advice, ["amount 45 exceeds 30 euros"], ["pay", "amount"])
+    assert not find_quotations(advice, ["amount 45 equals 30 euros"], ["pay", "amount"])
+
+
 @pytest.mark.parametrize(
     "part", ["<a ", "<a '", '<a "x" ', "<!--", "&", "\x1b[", "](", "\u200b<b>"]
 )

@@ -46,6 +46,25 @@ def test_call_that_worked_after_its_argument_changed() -> None:
     assert japanese.startswith("`get_user` が「user not found」で失敗したら")
 
 
+@pytest.mark.parametrize(
+    ("failed", "worked", "message", "pattern"),
+    [
+        ({"amount": 45}, {"amount": 30}, "45.0 exceeds the total 30.00.", "… exceeds the total …."),
+        ({"id": "B-7", "day": 1}, {"id": "B-7", "day": 2}, "b-7: no day 1", "…: no day …"),
+        ({"page": 40}, {"page": 4}, "HTTP 404 after page 40", "HTTP 404 after page …"),
+        ({"to": "Ann"}, {"to": "Bob"}, "Ann is unknown", "Ann is unknown"),
+        ({"v": "1" * 5_000}, {"v": "x1"}, "no \u0661 and x1", "no \u0661 and …"),
+    ],
+)
+def test_bullet_names_no_value_of_one_run(failed, worked, message: str, pattern: str) -> None:
+    rows = [
+        *call("pay", failed | {"kind": "card"}, "", error={"message": message}),
+        *call("pay", worked | {"kind": "card"}, "done"),
+    ]
+    (fact,) = facts(rows, FactKind.CORRECTED_CALL)
+    assert fact.values["pattern"] == pattern
+
+
 def test_other_command_is_no_other_argument() -> None:
     rows = [
         *call("bash", {"command": "make"}, "", exit_code=2),

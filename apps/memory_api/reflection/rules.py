@@ -279,7 +279,7 @@ def _from_corrections(facts: Iterable[Fact], language: str) -> Iterator[Strategy
         pairs = [(c["before"], c["after"]) for c in changes if c["before"] and c["after"]]
         shown = [p for p in pairs if len(safe_quotations(p)) == 2][:2]
         source: Mapping[str, str] = values["source"] or {}
-        message = "" if is_exit_code(values["message"]) else safe_quotation(values["message"])
+        message = "" if is_exit_code(values["message"]) else safe_quotation(values["pattern"])
         text = render(
             language,
             "strategy_corrected",

@@ -159,13 +159,13 @@ def _find_passages(
 ) -> dict[str, list[str]]:
     """The passages of each text that occur in outside texts."""
     own = {name.casefold() for name in own_names}
-    spans = [(text, span, needle) for text in texts for span, needle in _quoted_spans(text, own)]
+    spans = [(text, span, needles) for text in texts for span, needles in _quoted_spans(text, own)]
     passages, instructions = _PassageIndex(texts), _InstructionIndex(texts)
     found: dict[str, dict[str, None]] = {text: {} for text in texts}
     for outside in _readings(outside_texts):
         folded = outside.casefold()
-        for text, span, needle in spans:
-            if _has_words(folded, needle):
+        for text, span, needles in spans:
+            if all(_has_words(folded, needle) for needle in needles):
                 found[text][span] = None
         for text, (start, end) in passages.find_in(folded):
             found[text][text[start:end]] = None
@@ -174,17 +174,20 @@ def _find_passages(
     return {text: list(passages) for text, passages in found.items()}
 
 
-def _quoted_spans(text: str, own: Set[str]) -> list[tuple[str, str]]:
-    """The quoted passages of a text, each with the words to look for."""
-    spans: dict[str, str] = {}
+def _quoted_spans(text: str, own: Set[str]) -> list[tuple[str, list[str]]]:
+    """The quoted passages of a text, each with the words to look for: the parts between "…"."""
+    spans: dict[str, list[str]] = {}
     for match in _QUOTED.finditer(text):
         span = next(group for group in match.groups() if group)
         words = span.rstrip("…. ").casefold()
         path = [part for part in _PATH_SEPARATOR.split(words) if part and not part.isdigit()]
         is_name = span.casefold() in own or (bool(path) and own >= set(path))
         if any(c.isalpha() for c in span) and not is_name:
-            needle = _PATH_SEPARATOR.split(words)[-1] if " " not in span else words
-            spans[span] = needle or span.casefold()
+            parts = [part.strip() for part in words.split("…")]
+            needles = [part for part in parts if any(c.isalpha() for c in part)]
+            if " " not in span:
+                needles = [_PATH_SEPARATOR.split(words)[-1]]
+            spans[span] = list(filter(None, needles)) or [span.casefold()]
     return list(spans.items())
 
 

@@ -6,6 +6,7 @@ A call has failed if its envelope says so (`failures.py`). The text of a respons
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,6 +22,9 @@ MAX_PER_KIND = 6
 MAX_LISTED_IDS = 5
 _MAX_TOOLS = 12
 _MAX_CALLS_BETWEEN = 12
+_MAX_VALUE_LENGTH = 64
+_WORD = re.compile(r"[\w./:+-]+")
+"""Also a number, a date or an ID, with the punctuation after it."""
 _MIN_SOURCED_LENGTH = 3
 """Characters. Shorter values occur everywhere."""
 _MAX_SEARCHED_CHARACTERS = 50_000
@@ -155,6 +159,7 @@ def _to_corrected(trace: ParsedTrace, failed: Sequence[ToolCall], call: ToolCall
         {
             "tool": call.tool,
             "message": excerpt(last.failure_message, 120),
+            "pattern": _without_values(excerpt(last.failure_message, 120), last, call),
             "failed_count": len(failed),
             "failed_call": last.summary,
             "call": call.summary,
@@ -162,6 +167,28 @@ def _to_corrected(trace: ParsedTrace, failed: Sequence[ToolCall], call: ToolCall
             "source": _source_of(trace, call, changes),
         },
     )
+
+
+def _without_values(message: str, *calls: ToolCall) -> str:
+    """A message with "…" for each number, date and ID that one of the calls has as an argument:
+    the next run has others.
+    """
+    values = {_comparable(value) for call in calls for value in call.arguments.values()}
+
+    def replace(match: re.Match[str]) -> str:
+        word = match[0].rstrip("./:")
+        is_value = any(map(str.isdigit, word)) and _comparable(word) in values
+        return "…" + match[0][len(word) :] if is_value else match[0]
+
+    return _WORD.sub(replace, message)
+
+
+def _comparable(value: str) -> str:
+    """The value, or the number that it is: "45.0" is "45"."""
+    try:
+        return str(float(value[:_MAX_VALUE_LENGTH]))
+    except ValueError:
+        return value.casefold()
 
 
 def change_values(change: ArgumentChange) -> dict[str, Any]:
