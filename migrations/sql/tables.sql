@@ -539,7 +539,7 @@ create table curated_lessons (
     updated_at timestamptz default now() not null,
     constraint curated_lessons_pkey primary key (tenant_id, scope_id, fingerprint),
     constraint curated_lessons_tenant_id_scope_id_fkey foreign key(tenant_id, scope_id) references playbooks (tenant_id, scope_id),
-    constraint curated_lessons_decision_check check (decision in ('added', 'updated', 'merged', 'already_known', 'proposed', 'rejected'))
+    constraint curated_lessons_decision_check check (decision in ('added', 'updated', 'merged', 'already_known', 'waiting', 'proposed', 'rejected'))
 );
 
 create index curated_lessons_scope_id_created_at_idx on curated_lessons (tenant_id, scope_id, created_at);

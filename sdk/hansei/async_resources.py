@@ -2222,7 +2222,9 @@ class AsyncPlaybooksLessonsResource(AsyncResource):
         self,
         name: str,
         *,
-        decision: Literal["added", "updated", "merged", "already_known", "proposed", "rejected"]
+        decision: Literal[
+            "added", "updated", "merged", "already_known", "waiting", "proposed", "rejected"
+        ]
         | None = None,
         project_id: str | None = None,
         limit: int | None = None,

@@ -193,7 +193,9 @@ class CuratedLesson(Model):
     """The strategy or insight."""
     text: str | None
     """Its text; null if it was erased."""
-    decision: Literal["added", "updated", "merged", "already_known", "proposed", "rejected"]
+    decision: Literal[
+        "added", "updated", "merged", "already_known", "waiting", "proposed", "rejected"
+    ]
     key: str | None
     """The bullet with this lesson, if any."""
     reason: str | None

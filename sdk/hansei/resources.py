@@ -2212,7 +2212,9 @@ class PlaybooksLessonsResource(Resource):
         self,
         name: str,
         *,
-        decision: Literal["added", "updated", "merged", "already_known", "proposed", "rejected"]
+        decision: Literal[
+            "added", "updated", "merged", "already_known", "waiting", "proposed", "rejected"
+        ]
         | None = None,
         project_id: str | None = None,
         limit: int | None = None,

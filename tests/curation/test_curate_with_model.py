@@ -396,6 +396,22 @@ async def waiting_bullet(book: Book, stub: StubProvider) -> str:
     return key
 
 
+async def test_new_wording_that_waits_is_decided_again_when_it_is_confirmed(
+    asked: Book, stub: StubProvider
+) -> None:
+    """The second trace confirms the lesson before the next curation decides on it."""
+    (key,) = await asked.add(SPLIT)
+    new = "When an upload times out, split the file into parts of 10 MB: the server said too large."
+    stub.behave = lambda call: answer(said(operation("UPDATE", 1, bullet_id=key, content=new)))
+    quoted = {"quotations": ["the server said too large"]}
+    first = await asked.learn(lesson(new, awaiting_confirmation=True, **quoted))
+    assert [decision.decision for decision in first.decisions] == ["waiting"]
+    assert (await asked.bullets())[key].content == SPLIT
+    second = await asked.learn(lesson(new, **quoted))
+    assert [decision.decision for decision in second.decisions] == ["updated"]
+    assert (await asked.bullets())[key].content == new
+
+
 async def test_curator_reads_text_of_bullets_that_wait(asked: Book, stub: StubProvider) -> None:
     key = await waiting_bullet(asked, stub)
     stub.behave = lambda call: answer(said(operation("KEEP", 1, bullet_id=key)))

@@ -54,7 +54,7 @@ async def restrict_unconfirmed(
         else:
             key = change.delta.bullet_id or next(iter(change.delta.source_ids), "")
             known += [
-                KnownLesson(lesson=index, key=key, reason=NOT_REWRITTEN_REASON)
+                KnownLesson(lesson=index, key=key, reason=NOT_REWRITTEN_REASON, waits=True)
                 for index in change.lessons
             ]
     return replace(rebased, changes=changes, known_lessons=known)

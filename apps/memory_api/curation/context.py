@@ -242,7 +242,7 @@ async def list_proposed_texts(session: AsyncSession, scope: int) -> set[bytes]:
 async def find_earlier_decisions(
     session: AsyncSession, playbook: PlaybookRow, fingerprints: Sequence[bytes]
 ) -> dict[int, EarlierDecision]:
-    """Index of a lesson → the earlier decision on its text."""
+    """Index of a lesson → the earlier decision on its text. One that waits is decided again."""
     known = await find_decisions(session, playbook.scope_id, set(fingerprints))
     ids = {row.bullet_id for row in known.values() if row.bullet_id is not None}
     rows = await load_memories(session, ids)
@@ -256,7 +256,8 @@ async def find_earlier_decisions(
     )
     decisions: dict[int, EarlierDecision] = {}
     for index, lesson_fingerprint in enumerate(fingerprints):
-        if (row := known.get(lesson_fingerprint)) is None:
+        row = known.get(lesson_fingerprint)
+        if row is None or row.decision == "waiting":
             continue
         bullet = rows.get(row.bullet_id) if row.bullet_id else None
         if bullet is None:

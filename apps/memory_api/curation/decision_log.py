@@ -87,8 +87,9 @@ def list_decisions(rebased: RebasedPlan, results: Sequence[DeltaResult]) -> list
     changed = {decision.lesson for decision in decisions}
     others: dict[int, RecordedDecision] = {}
     for known in rebased.known_lessons:
+        decision: LessonDecision = "waiting" if known.waits else "already_known"
         others.setdefault(
-            known.lesson, RecordedDecision(known.lesson, "already_known", known.key, known.reason)
+            known.lesson, RecordedDecision(known.lesson, decision, known.key, known.reason)
         )
     for rejected in rebased.rejected_lessons:
         if rejected.remember:

@@ -24,7 +24,9 @@ from memory_api.playbooks.models import DeltaContextItem, DeltaResult, DeltaType
 from memory_api.playbooks.tables import InboxLessonRow, PlaybookRow
 from memory_api.text.quotations import QUOTATIONS
 
-LessonDecision = Literal["added", "updated", "merged", "already_known", "proposed", "rejected"]
+LessonDecision = Literal[
+    "added", "updated", "merged", "already_known", "waiting", "proposed", "rejected"
+]
 
 
 class Lesson(ResponseModel):
@@ -109,11 +111,14 @@ class ProposedChange(ResponseModel):
 
 
 class KnownLesson(ResponseModel):
-    """A lesson that matches a bullet: one more observation."""
+    """A lesson that matches a bullet: one more observation. `waits` if it would change the bullet
+    and needs a second independent trace: then it is decided again.
+    """
 
     lesson: int
     key: str
     reason: str = ""
+    waits: bool = False
 
 
 class RejectedLesson(ResponseModel):

@@ -21,7 +21,8 @@ class CuratedLessonRow(Base):
             ["tenant_id", "scope_id"], ["playbooks.tenant_id", "playbooks.scope_id"]
         ),
         CheckConstraint(
-            "decision in ('added', 'updated', 'merged', 'already_known', 'proposed', 'rejected')",
+            "decision in ('added', 'updated', 'merged', 'already_known', 'waiting', 'proposed',"
+            " 'rejected')",
             name="decision",
         ),
         Index("curated_lessons_scope_id_created_at_idx", "tenant_id", "scope_id", "created_at"),

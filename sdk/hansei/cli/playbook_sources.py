@@ -21,7 +21,8 @@ MAX_EVENT_CHARACTERS = 200
 def list_lessons(
     name: PlaybookName,
     decision: Annotated[
-        Literal["added", "updated", "merged", "already_known", "proposed", "rejected"] | None,
+        Literal["added", "updated", "merged", "already_known", "waiting", "proposed", "rejected"]
+        | None,
         typer.Option(help="Only lessons with this decision."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of lessons.")] = 20,
