@@ -169,7 +169,7 @@ order by depth, o.target_kind, o.target_id
 -- name: refuted_bullets
 -- Those of these bullets on which the newest verdict of a model or a person is harmful. That of a model counts as it was said, before
 -- its limits: they are for counters.
-select distinct on (v.bullet_id) v.bullet_id
+select distinct v.bullet_id
 from bullet_verdicts v
 where v.tenant_id = :tenant and v.bullet_id = any(cast(:ids as uuid[])) and v.judge <> 'outcome' and coalesce(v.evidence ->> 'said', v.tag) = 'harmful'
   and not exists (select from bullet_verdicts n
