@@ -6,6 +6,7 @@ Copy this folder to `src/systems/hansei` of a checkout of the benchmark. The REA
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -38,18 +39,22 @@ class HanseiSystem(ContinualLearningSystem):
         model: str = "openai/gpt-5",
         focus: str = "",
         token_budget: int = 2000,
+        learn_every: int = 1,
         learn_timeout: float = 600.0,
     ) -> None:
         """`focus`: what the playbook is to collect, in one sentence, such as "the objects of this
-        environment and their limits". `learn_timeout`: seconds for the lessons of one instance.
+        environment and their limits". `learn_every`: instances that Hansei learns from together.
+        `learn_timeout`: seconds for their lessons.
         """
         self.model = model
         self.focus = focus
         self.token_budget = token_budget
+        self.learn_every = learn_every
         self.learn_timeout = learn_timeout
         self._client = Hansei()
         self._messages: list[dict[str, str]] = []
         self._retrieval_id: str | None = None
+        self._traces: list[dict[str, Any]] = []
         self.reset()
 
     @property
@@ -58,6 +63,7 @@ class HanseiSystem(ContinualLearningSystem):
 
     def reset(self) -> None:
         self._project = f"clb-{uuid4().hex[:12]}"
+        self._traces = []
         self._start_instance()
         self._client.playbooks.replace(PLAYBOOK, {"bullets": []}, project_id=self._project)
         if self.focus:
@@ -91,12 +97,12 @@ class HanseiSystem(ContinualLearningSystem):
         if observation.content.strip():
             self._messages.append({"role": "user", "content": f"FEEDBACK: {observation.content}"})
         if observation_marks_instance_complete(observation):
-            self._learn()
+            self._end_instance()
             self._start_instance()
 
-    def _learn(self) -> None:
-        """Send the instance and wait until its lessons are in the playbook. The benchmark shows the
-        reward to no system, so the trace has no outcome: the feedback says what happened.
+    def _end_instance(self) -> None:
+        """Record the instance. The benchmark shows the reward to no system, so the trace has no
+        outcome: the feedback says what happened.
         """
         kinds = {"user": "user_message", "assistant": "llm_response"}
         events = [
@@ -104,19 +110,29 @@ class HanseiSystem(ContinualLearningSystem):
             for message in self._messages
             if message["role"] in kinds
         ]
-        if not events:
-            return
-        receipt = self._client.traces.create(
-            playbook=PLAYBOOK,
-            task_description=events[0]["content"],
-            retrieval_id=self._retrieval_id,
-            events=events,
-            reflect="always",
-            project_id=self._project,
+        if events:
+            self._traces.append(
+                {
+                    "playbook": PLAYBOOK,
+                    "task_description": events[0]["content"],
+                    "retrieval_id": self._retrieval_id,
+                    "events": events,
+                }
+            )
+        if len(self._traces) >= self.learn_every:
+            self._learn()
+
+    def _learn(self) -> None:
+        """Send the instances and wait until their lessons are in the playbook."""
+        receipts = self._client.traces.create_many(
+            self._traces, reflect="always", project_id=self._project
         )
-        if run_id := receipt.run_id:
-            for _run in self._client.runs.follow(run_id, timeout=self.learn_timeout):
-                pass
+        self._traces = []
+        runs = {run_id for receipt in receipts if (run_id := receipt.run_id)}
+        ends = time.monotonic() + self.learn_timeout
+        for unfinished in self._client.runs.poll_unfinished(runs, project_id=self._project):
+            if unfinished and time.monotonic() > ends:
+                raise TimeoutError(f"Hansei has not learned within {self.learn_timeout:g} s.")
 
     def get_run_artifacts(self) -> dict[str, Any]:
         bullets = self._client.playbooks.bullets.list(PLAYBOOK, project_id=self._project)
