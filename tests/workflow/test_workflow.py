@@ -119,6 +119,12 @@ async def test_answer_without_model_lists_bullets(api: AsyncClient, tenant: Any)
     assert (run["kind"], run["state"], run["result"]["engine"]) == ("workflow", "done", "rules")
 
 
+async def test_query_without_words_is_refused(api: AsyncClient, tenant: Any) -> None:
+    refused = await api.post("/workflow/run", json={"query": " \n\t "})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "query")
+    assert (await api.get("/api/v1/traces")).json()["items"] == []
+
+
 async def test_late_outcome_is_learned_from(api: AsyncClient, tenant: Any, drain: Any) -> None:
     bullet = {"content": ADVICE}
     (await api.post("/api/v1/playbooks/appworld/bullets", json=bullet)).raise_for_status()

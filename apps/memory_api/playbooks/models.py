@@ -201,7 +201,7 @@ class Playbook(BaseModel):
         if isinstance(data, Mapping):
             names = set(cast("Mapping[str, Any]", data))
             if names - {"metadata"} and "bullets" not in names:
-                raise ValueError("not a playbook: it has other fields but no 'bullets'")
+                raise ValueError("not a playbook: 'bullets' is required")
         return cast("Any", data)
 
     def to_document(self) -> dict[str, Any]:

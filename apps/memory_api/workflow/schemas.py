@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, StringConstraints
 
 from memory_api.core.schemas import (
     Name,
@@ -18,7 +19,9 @@ from memory_api.core.schemas import (
 class RunWorkflowRequest(TenantRequest):
     """A query and the playbook to answer it with (`dataset` is accepted too)."""
 
-    query: str = Field(min_length=1, max_length=100_000)
+    query: Annotated[str, StringConstraints(strip_whitespace=True)] = Field(
+        min_length=1, max_length=100_000
+    )
     playbook: PlaybookName = Field(
         default="default", validation_alias=AliasChoices("playbook", "dataset")
     )

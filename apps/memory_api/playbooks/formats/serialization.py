@@ -128,7 +128,7 @@ def _detect_format(text: str) -> tuple[PlaybookFormat, str | Mapping[str, Any]]:
         return "bullets", data
     if "sections" in data or "key_points" in data:
         return "sections", data
-    raise CorruptPlaybook("line 1", "'bullets', 'sections' or 'key_points' is required")
+    raise CorruptPlaybook("line 1", "not a playbook: 'bullets' is required.")
 
 
 def _is_json(text: str) -> bool:
