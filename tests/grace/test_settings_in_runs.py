@@ -236,3 +236,19 @@ async def test_web_search_that_answers_badly(behavior: hostile.Behavior, problem
         with pytest.raises(ToolFailed, match=problem):
             await WebSearchTool().run(context, ToolInput(query="the cup"))
         assert receiver.sent_bytes < 12_000_000
+
+
+async def test_timeout_plans_everything_again(agent: Agent, counter: Counter,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    async def hang(_self: Any, _context: Any, _given: Any) -> ToolResult:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(Counter, "run", hang)
+    agent.config = config(executor={"step_timeout_seconds": 2, "cooldown_seconds": 0})
+    steps = [step(1, "rag_search", query=KNOWN), step(2, "counter", 1), step(3, "reasoning", 2)]
+    run = await agent.ask(KNOWN, plan={"steps": steps}, interactive=False)
+    assert [each["query"] for each in run["steps"]][1] == KNOWN
+    assert run["steps"][0]["query"].startswith(f"{KNOWN} handbook.md")
+    assert "A pending order cannot be refunded" in run["answer"]
+    assert (run["state"], run["replan_count"]) == ("done", 1)

@@ -83,6 +83,8 @@ class PlanningContext:
     """What a person has added to the question, oldest first."""
     searched: Sequence[str] = ()
     """The words of all searches of the run up to now, also of plans that were replaced."""
+    added_search_words: Sequence[str] = ()
+    """Words that a search by the template adds to the question."""
 
 
 def estimate_complexity(query: str) -> float:
@@ -200,7 +202,7 @@ def template_plan(context: PlanningContext, complexity: float) -> ExecutionPlan:
     collection = preferred if preferred in names else default if default in names else None
     fallback = "web_search" if "web_search" in context.tools else None
     question = with_earlier_question(context.query, context.conversation)
-    words, cited = question, list[str]()
+    words, cited = " ".join([question, *context.added_search_words]), list[str]()
     chosen = choose_correction(context.query, context.corrections, ["search-words"])
     if chosen is not None:
         words, cited = chosen[0].text, [chosen[0].key]

@@ -125,14 +125,19 @@ async def make_replan(
         return _use_fallback(why.step_id, state)
     if strategy == "skip" and why.step_id is not None:
         return skip_step(why.step_id, state)
-    query = context.query
+    query, titles = context.query, list[str]()
     if model is None:
-        query = expand_query(why, state, context, with_titles=strategy == "full")
-        if not why.feedback and query in (context.query, *context.searched):
+        query = _add_words_of_person(why, context)
+        if query == context.query and strategy == "full":
+            titles = _found_titles(state)
+        if not why.feedback and " ".join([query, *titles]) in (context.query, *context.searched):
             return ReplanResult("abort", None)  # the plan would be the same again
     situation = _describe(why, state, context, keep=strategy == "partial")
     made = await create_plan(
-        replace(context, query=query, situation=situation, corrections=()), model
+        replace(
+            context, query=query, added_search_words=titles, situation=situation, corrections=()
+        ),
+        model,
     )
     confirm = made.requires_confirmation or _needs_confirmation(why, made, context)
     made = made.model_copy(
@@ -143,18 +148,18 @@ async def make_replan(
     return _merge(why, state, made)
 
 
-def expand_query(
-    why: ReplanContext, state: ExecutionState, context: PlanningContext, *, with_titles: bool
-) -> str:
-    """The question with what a person has said; without such words, with the titles of the passages
-    that were found.
-    """
+def _add_words_of_person(why: ReplanContext, context: PlanningContext) -> str:
+    """The question with what a person has said."""
     added = [why.feedback] if why.feedback else list(context.person_inputs)
     words = [FROM_THE_START.sub(" ", each).strip() for each in added]
-    if not any(words) and with_titles:
-        found = [source for each in state.results.values() for source in each.sources]
-        words = [str(source.get("title") or "") for source in found[:MAX_TITLES]]
     return " ".join(dict.fromkeys([context.query, *filter(None, words)]))
+
+
+def _found_titles(state: ExecutionState) -> list[str]:
+    """The titles of the passages that were found: words for another search (S3.50)."""
+    found = [source for each in state.results.values() for source in each.sources]
+    titles = [str(source.get("title") or "") for source in found[:MAX_TITLES]]
+    return list(dict.fromkeys(filter(None, titles)))
 
 
 def _needs_confirmation(why: ReplanContext, made: ExecutionPlan, context: PlanningContext) -> bool:
