@@ -3,7 +3,7 @@
 Each archive in `tests/recordings/eval` is the folder of one `hansei eval run` whose model was a
 reader (bench/readers). The bench scores each answer again, stops if one differs from what was
 recorded, and computes the report. It makes the tasks of House Rules again from their seed. Of
-ACE's Formula, the archive has the right answers and no question.
+ACE's Formula and FiNER, the archives have the right answers and no question.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import typer
 
 from bench.corpus import ROOT
 from bench.report import Report
-from hansei.evaluation.presets import score_formula
+from hansei.evaluation.presets import score_finer, score_formula
 from hansei.evaluation.report import build_report
 
 sys.path.insert(0, str(ROOT / "examples"))
@@ -31,12 +31,17 @@ from house_rules.tasks import find_task
 RECORDINGS = ROOT / "tests" / "recordings" / "eval"
 ABOUT = (
     "Each row is one arm of one run on the held-out tasks: right answers of the tasks that a "
-    "hidden convention touches (all tasks of Formula), and of the controls. `difference`: the "
+    "hidden convention touches (all tasks of Formula and FiNER), and of the controls. `difference`: the "
     "success rate minus that of `none`, with its 95 % interval and the p-value of McNemar's exact "
     "test. `tokens`: of the advice, for a task. The readers are language models, "
     "see bench/readers/README.md."
 )
 Json = dict[str, Any]
+SCORERS = {
+    "hansei.evaluation.presets:score_formula": score_formula,
+    "hansei.evaluation.presets:score_finer": score_finer,
+}
+"""Of the presets. Every other run is House Rules."""
 
 
 def main(
@@ -61,10 +66,9 @@ def make_report(recordings: Path = RECORDINGS) -> Report:
 
 def add_rows(report: Report, run: str, folder: Path) -> None:
     """The rows of one run. Raises `ValueError` if a score cannot be repeated."""
-    solutions = read_solutions(folder)
-    answers = [a for a in rescored(folder, solutions) if a["phase"] == "held_out"]
+    answers = [a for a in rescored(folder) if a["phase"] == "held_out"]
     control_ids: set[str] = set()
-    if not solutions:  # House Rules
+    if json.loads((folder / "plan.json").read_text("utf8"))["scorer"] not in SCORERS:
         control_ids = {a["task_id"] for a in answers if is_control(a["task_id"])}
     result = build_report(folder)
     differences = {c["first"]: c for c in result["comparisons"] if c["second"] == "none"}
@@ -88,13 +92,16 @@ def add_rows(report: Report, run: str, folder: Path) -> None:
     report.row("learning", run, learning["traces"], f"{calls:.2f}", learning["bullets"])
 
 
-def rescored(folder: Path, solutions: dict[str, str]) -> Iterator[Json]:
+def rescored(folder: Path) -> Iterator[Json]:
+    scorer = SCORERS.get(json.loads((folder / "plan.json").read_text("utf8"))["scorer"])
+    tasks = map(json.loads, (folder / "tasks.jsonl").read_text("utf8").splitlines())
+    solutions = {task["id"]: task.get("solution") for task in tasks}
     for line in (folder / "answers.jsonl").read_text("utf8").splitlines():
         answer = json.loads(line)
         task_id, text = answer["task_id"], answer["answer"]
         if not answer["error"]:
-            if solutions:
-                score = score_formula({"answer": text, "solution": solutions[task_id]})
+            if scorer:
+                score = scorer({"answer": text, "solution": solutions[task_id]})
             else:
                 score = float(score_answer(task_id, text).is_right)
             if score != answer["score"]:
@@ -102,20 +109,13 @@ def rescored(folder: Path, solutions: dict[str, str]) -> Iterator[Json]:
         yield answer
 
 
-def read_solutions(folder: Path) -> dict[str, str]:
-    """The right answers of the tasks of a preset. Empty for House Rules."""
-    if not json.loads((folder / "plan.json").read_text("utf8"))["scorer"].endswith("score_formula"):
-        return {}
-    tasks = map(json.loads, (folder / "tasks.jsonl").read_text("utf8").splitlines())
-    return {task["id"]: task["solution"] for task in tasks}
-
-
 def is_control(task_id: str) -> bool:
     return find_task(task_id)[1].is_control
 
 
 def right(answers: list[Json]) -> str:
-    return f"{sum(a['score'] for a in answers):.0f} of {len(answers)}"
+    """The sum of the scores. In FiNER, a task scores the share of its right tags."""
+    return f"{round(sum(a['score'] for a in answers), 2):g} of {len(answers)}"
 
 
 def interval(difference: Json | None) -> str:
