@@ -33,8 +33,8 @@ ABOUT = (
     "Each row is one arm of one run on the held-out tasks: right answers of the tasks that a "
     "hidden convention touches (all tasks of Formula and FiNER), and of the controls. "
     "`difference`: the success rate minus that of `none`, with its 95 % interval and the p-value "
-    "of McNemar's exact test. `tokens`: of the advice, for a task. The readers are language models, "
-    "see bench/readers/README.md."
+    "of McNemar's exact test. `tokens`: of the advice, for a task. The readers are language "
+    "models, see bench/readers/README.md."
 )
 Json = dict[str, Any]
 SCORERS = {
