@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from memory_api.text.markdown_tables import MarkdownTable, find_tables
-from memory_api.text.sentences import Span, split_sentences
+from memory_api.collections.markdown_tables import MarkdownTable, find_tables
+from memory_api.collections.sentences import Span, split_sentences
 from memory_api.text.terms import estimate_tokens
 
 MIN_SHARE = 0.2

@@ -12,10 +12,10 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Literal, TypeVar
 from uuid import UUID
 
+from memory_api.collections.markdown_tables import MAX_HEADING_ROWS
 from memory_api.core.isolated_work import WorkTimeout, run_isolated
 from memory_api.core.json_input import replace_unstorable
 from memory_api.core.secret_redaction import redact
-from memory_api.text.markdown_tables import MAX_HEADING_ROWS
 
 if TYPE_CHECKING:
     from pypdf import PdfReader

@@ -13,6 +13,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from memory_api.collections.markdown_tables import MarkdownTable, find_tables
+from memory_api.collections.sentences import split_sentences
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.confidence import ConfidenceFactors, Groundedness
 from memory_api.grace.conversation import format_conversation
@@ -29,8 +31,6 @@ from memory_api.grace.tools.port import (
 from memory_api.grace.tools.rag_search import relevance, search_factors, word_weights
 from memory_api.llm.untrusted_text import fence_text, fit_text
 from memory_api.text.excerpts import detect_language
-from memory_api.text.markdown_tables import MarkdownTable, find_tables
-from memory_api.text.sentences import split_sentences
 from memory_api.text.terms import document_weights, query_terms
 
 MAX_SENTENCES = 3

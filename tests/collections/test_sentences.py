@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_api.text.sentences import split_sentences
+from memory_api.collections.sentences import split_sentences
 
 CASES = [
     "He lives in St. Louis.|It is large.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from memory_api.text.sentences import Span
+from memory_api.collections.sentences import Span
 
 MAX_HEADING_ROWS = 4
 _DELIMITER_CELL = re.compile(r":?-+:?")
