@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -39,7 +40,7 @@ ANSWER = "print(json.dumps({'answer': int(a) + int(b)}))\n"
 
 def write_agent(code: str) -> str:
     Path("agent.py").write_text(ADD + code)
-    return f"{sys.executable} agent.py"
+    return f"{shlex.quote(sys.executable)} agent.py"
 
 
 def write_tasks(tasks: list[dict[str, Any]] = TASKS) -> str:
