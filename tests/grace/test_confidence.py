@@ -69,6 +69,15 @@ def test_contradiction_caps_the_answer() -> None:
     assert decide(neutral.score, CONFIG.thresholds).level == "escalate"
 
 
+def test_doubt_of_the_judge_caps_the_answer() -> None:
+    """S3.36: however well the sources support it."""
+    unsure = score_grounded(Groundedness(4, 0, 0, 0.0, 1.0), 0.8, 1, CONFIG)
+    beside = score_grounded(Groundedness(4, 0, 0, 1.0, 0.0), 0.8, 1, CONFIG)
+    assert unsure.score == beside.score == pytest.approx(0.8 * 0.3 + 0.2 * 0.8)
+    sure = score_grounded(Groundedness(4, 0, 0, 0.6, 0.6), 0.8, 1, CONFIG)
+    assert sure.score == pytest.approx(0.8 * (0.6 + 0.15 + 0.09) + 0.2 * 0.8)
+
+
 def test_calibration_lowers_the_error() -> None:
     outcomes = [(0.9, n % 2 == 0) for n in range(40)] + [(0.6, n % 2 == 0) for n in range(40)]
     temperature = fit_temperature(outcomes)

@@ -164,9 +164,29 @@ async def test_partial_keeps_finished_steps_and_renumbers() -> None:
     why = ReplanContext("user_feedback", 2, "", "Use other words")
     result = await make_replan("partial", why, state, PlanningContext("q", CONFIG, {}), None)
     assert result.plan is not None
-    assert [(s.step_id, s.depends_on) for s in result.plan.steps] == [(1, []), (2, [1]), (3, [2])]
+    assert [(s.step_id, s.depends_on) for s in result.plan.steps] == [(1, []), (2, []), (3, [2])]
     assert list(result.kept) == [1]
     assert result.plan.requires_confirmation
+
+
+def test_answer_without_dependencies_waits_for_all_earlier_steps() -> None:
+    actions = ("rag_search", "reasoning", "rag_search", "reasoning")
+    steps = [PlanStep(step_id=n, action=action, description="x", depends_on=[1] if n == 2 else [])
+             for n, action in enumerate(actions, start=1)]  # fmt: skip
+    state = ExecutionState(ExecutionPlan(original_query="q", steps=steps))
+    ready = [[step.step_id for step in state.ready()]]
+    for number in (1, 2, 3):
+        state.states[number] = "success"
+        ready.append([step.step_id for step in state.ready()])
+    assert ready == [[1, 3], [2, 3], [3], [4]]
+
+
+def test_plan_that_only_searches_gets_an_answer() -> None:
+    search = PlanStep(step_id=1, action="rag_search", description="x", query="Heron saw")
+    plan = ExecutionPlan(original_query="Who repairs it?", steps=[search]).end_with_answer()
+    assert [step.action for step in plan.steps] == ["rag_search", "reasoning"]
+    assert (plan.steps[1].step_id, plan.steps[1].query) == (2, "Who repairs it?")
+    assert plan.end_with_answer() is plan
 
 
 async def test_partial_keeps_finished_steps_of_any_number() -> None:

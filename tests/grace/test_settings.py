@@ -83,6 +83,8 @@ WITHOUT_A_RUN: dict[str, tuple[str, Result]] = {
         Groundedness(3, 0, 1, 0.9, 1.0), 0.5, 1, c)),
     "groundedness.contradiction_cap": ("0.1", lambda c: score_grounded(
         Groundedness(3, 1, 0, 0.9, 1.0), 0.5, 1, c)),
+    "groundedness.doubt_cap": ("0.1", lambda c: score_grounded(
+        Groundedness(3, 0, 0, 0.0, 1.0), 0.5, 1, c)),
     "groundedness.no_source_penalty": ("0.1", lambda c: score_grounded(
         Groundedness(3, 0, 1, 0.9, 1.0), 0.5, 0, c)),
     "groundedness.coverage_damping": ("0.9", lambda c: score_grounded(

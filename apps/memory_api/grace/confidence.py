@@ -164,7 +164,7 @@ def score_grounded(
 ) -> ConfidenceScore:
     """The confidence in an answer whose claims were compared with its sources: .8 of the answer
     (support .6, self-evaluation .25, coverage .15) and .2 of the search. A contradiction caps the
-    part of the answer.
+    part of the answer, and so does a low self-evaluation or coverage, in proportion.
     """
     rules = config.groundedness
     decided = grounded.supported + grounded.contradicted
@@ -181,6 +181,8 @@ def score_grounded(
         + rules.self_evaluation_weight * own
         + rules.coverage_weight * coverage
     )
+    doubt = max(0.0, 1 - min(own, coverage) / MIN_SELF_EVALUATION) if decided else 0.0
+    answer = min(answer, 1 - (1 - rules.doubt_cap) * doubt)
     penalties: list[str] = []
     if grounded.contradicted:
         answer = min(answer, rules.contradiction_cap)

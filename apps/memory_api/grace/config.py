@@ -22,10 +22,14 @@ PREFIX = "GRACE_"
 MAX_WEIGHT_ERROR = 0.01
 MAX_WAIT_SECONDS = 31_536_000
 """A year. Without a limit, a time in the future may be later than a database can store."""
+IN_DATABASE = (
+    "Documents are in the database of the service: DATABASE_URL. The default collection is"
+    " search.default_collection."
+)
 SET_ELSEWHERE = {
     "llm.model": "The model is that of the service: HANSEI_LLM_MODEL.",
-    "document_store": "Documents are in the database of the service: DATABASE_URL. The default"
-    " collection is search.default_collection.",
+    "document_store": IN_DATABASE,
+    "qdrant": IN_DATABASE,
 }
 """Settings of the document of GRACE that belong to the service, and where they are."""
 
@@ -80,6 +84,7 @@ class GroundednessSection(_Section):
     coverage_weight: Unit = 0.15
     search_share: Unit = 0.2
     contradiction_cap: Unit = 0.3
+    doubt_cap: Unit = 0.3
     no_source_penalty: Unit = 0.85
     coverage_damping: Unit = 0.3
     decided_share: Annotated[float, Field(gt=0, le=1)] = 0.8

@@ -109,16 +109,13 @@ def _is_judged_later(
     """
     if leg.model is None or not result.found:
         return False
-    if step.action in ANSWER_ACTIONS:
-        return any(step.step_id in row.spec["depends_on"] for row in rows)
-    if step.action not in SEARCH_ACTIONS or result.confidence < leg.config.search.ask_back_below:
+    if step.action not in (*SEARCH_ACTIONS, *ANSWER_ACTIONS):
         return False
-    readers = [row for row in rows if row.spec["action"] in ANSWER_ACTIONS]
-    return any(
-        step.step_id in row.spec["depends_on"]
-        or (not row.spec["depends_on"] and row.step_id > step.step_id)
-        for row in readers
-    )
+    if step.action in SEARCH_ACTIONS and result.confidence < leg.config.search.ask_back_below:
+        return False
+    others = [PlanStep.model_validate(row.spec) for row in rows]
+    answers = [each for each in others if each.action in ANSWER_ACTIONS]
+    return any(each.reads(step.step_id) for each in answers)
 
 
 def _plan_again(agent_run: AgentRunRow, trigger: str, step: PlanStep, error: str) -> None:

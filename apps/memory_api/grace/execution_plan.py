@@ -60,6 +60,14 @@ class PlanStep(BaseModel):
             query = " ".join(query.split())[:4_000]
         return self.model_copy(update={"query": query})
 
+    def reads(self, number: int) -> bool:
+        """Whether this step uses the result of the step with this number: it is named, or this is
+        an answer that names no step and uses all earlier ones.
+        """
+        if self.depends_on or self.action not in ANSWER_ACTIONS:
+            return number in self.depends_on
+        return number < self.step_id
+
     def renumber(self, numbers: Mapping[int, int]) -> PlanStep:
         """The step with other numbers of steps, also in its query."""
         query = self.query and _VARIABLE.sub(
@@ -97,6 +105,20 @@ class ExecutionPlan(BaseModel):
     @property
     def estimated_steps(self) -> int:
         return len(self.steps)
+
+    def end_with_answer(self) -> ExecutionPlan:
+        """The plan, with a last step that answers the question if it only searches and asks."""
+        last = max(each.step_id for each in self.steps)
+        only_asks = all(each.action in {*SEARCH_ACTIONS, "ask_user"} for each in self.steps)
+        if not only_asks or len(self.steps) >= MAX_STEPS:
+            return self
+        answer = PlanStep(
+            step_id=last + 1,
+            action="reasoning",
+            description="Answer the question from the passages.",
+            query=self.original_query[:4_000],
+        )
+        return self.model_copy(update={"steps": [*self.steps, answer]})
 
     def depend_on_variables(self) -> ExecutionPlan:
         """The plan in which a step depends on each step whose output its query has."""
@@ -181,17 +203,22 @@ class ExecutionState:
             for step in self.plan.steps
             if self.states[step.step_id] in ("pending", "running")
             and all(self.states[each] in USABLE for each in step.depends_on)
-            and not self._waits_for_search(step)
+            and not self._waits_for_earlier(step)
         ]
 
-    def _waits_for_search(self, step: PlanStep) -> bool:
-        """An answer without dependencies uses all earlier results: it waits for the searches."""
-        return step.action in ANSWER_ACTIONS and any(
-            each.step_id < step.step_id
-            and each.action in SEARCH_ACTIONS
-            and self.states[each.step_id] not in FINISHED
+    def _waits_for_earlier(self, step: PlanStep) -> bool:
+        """An answer without dependencies waits for all earlier steps, and for a search that was
+        added later and waits for nothing.
+        """
+        if step.depends_on or step.action not in ANSWER_ACTIONS:
+            return False
+        return any(
+            self.states[each.step_id] not in FINISHED
+            and (
+                each.step_id < step.step_id
+                or (each.action in SEARCH_ACTIONS and not each.depends_on)
+            )
             for each in self.plan.steps
-            if not step.depends_on
         )
 
     @property

@@ -213,7 +213,7 @@ async def _run_step(
         agent_run.options.get(CONVERSATION, ()),
         agent_run.options.get(PERSON_INPUTS, ()),
         {each.step_id: each.query or each.description for each in state.plan.steps},
-        any(step.step_id in each.depends_on for each in state.plan.steps),
+        any(each.reads(step.step_id) for each in state.plan.steps),
     )
     timed_out = False
     timeout = step.timeout_seconds or leg.config.executor.step_timeout_seconds

@@ -20,7 +20,7 @@ from memory_api.grace import queries
 from memory_api.grace.config import GraceConfig
 from memory_api.grace.execution_plan import SEARCH_ACTIONS, PlanStep, PlanStepResult
 from memory_api.grace.replanning import FEEDBACK_WORDS
-from memory_api.grace.tables import AgentRunRow, AgentStepRow, InterventionRow
+from memory_api.grace.tables import CANCEL_REASON, AgentRunRow, AgentStepRow, InterventionRow
 from memory_api.run_queue.port import Ticket
 from memory_api.runs.lifecycle import new_run
 from memory_api.runtime import Runtime
@@ -104,7 +104,7 @@ async def ask_person(
     )
     session.add(row)
     agent_run.state, agent_run.active_run_id = "waiting", None
-    agent_run.round_count += 1
+    agent_run.round_count += row.kind != "question"  # the plan's own questions are not doubts
     await queries.add_events(
         session,
         agent_run,
@@ -158,6 +158,8 @@ async def apply_answer(
         agent_run.options.pop(SEARCHED_AGAIN, None)
     if action == "cancel":
         agent_run.cancel_requested = True
+        if actor is None:
+            agent_run.options = agent_run.options | {CANCEL_REASON: "Nobody answered in time."}
     elif row.kind == "plan":
         _answer_plan(agent_run, action, given)
     else:
@@ -189,10 +191,7 @@ def _note(
 ) -> None:
     """Add the answers that use the result of a step to the list `key` of the options."""
     using = [
-        each.step_id
-        for each in steps
-        if about.step_id in each.spec["depends_on"]
-        or (not each.spec["depends_on"] and each.step_id > about.step_id)
+        each.step_id for each in steps if PlanStep.model_validate(each.spec).reads(about.step_id)
     ]
     agent_run.options = agent_run.options | {key: [*agent_run.options.get(key, ()), *using]}
 

@@ -24,7 +24,7 @@ from memory_api.grace.execution_plan import (
     ExecutionResult,
     PlanStepResult,
 )
-from memory_api.grace.tables import AgentRunRow, AgentStepRow
+from memory_api.grace.tables import CANCEL_REASON, AgentRunRow, AgentStepRow
 from memory_api.runs.chain import enqueue_learning_runs
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -79,6 +79,7 @@ async def finish_agent_run(
     if agent_run.plan is not None:
         result = combine_results(agent_run, steps, temperature)
         if status == "cancelled":
+            error = error or agent_run.options.get(CANCEL_REASON)
             result = result.model_copy(update={"overall_status": "cancelled", **NO_ANSWER})
         elif error is not None and result.final_answer is None:
             result = result.model_copy(update={"overall_status": "failed"})

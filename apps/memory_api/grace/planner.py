@@ -47,7 +47,7 @@ class PlannedSteps(BaseModel):
 
     complexity: float = Field(ge=0, le=1)
     steps: list[PlannedStep] = Field(min_length=1)
-    cited_bullets: list[str]
+    cited_bullets: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _check_queries(self) -> Self:
@@ -121,7 +121,7 @@ async def create_plan(context: PlanningContext, model: AgentModel | None) -> Exe
     if problems:
         log.warning("plan_not_valid", problems=problems[:3])
         return template_plan(context, TEMPLATE_COMPLEXITY)
-    return plan.depend_on_variables()
+    return plan.end_with_answer().depend_on_variables()
 
 
 async def _plan_by_model(context: PlanningContext, model: AgentModel) -> ExecutionPlan:

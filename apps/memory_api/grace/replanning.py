@@ -207,7 +207,7 @@ def _changed(
 
 def _merge(why: ReplanContext, state: ExecutionState, made: ExecutionPlan) -> ReplanResult:
     """All finished steps except the one that is replaced, whatever their numbers, then the new
-    steps, renumbered. A new step without dependencies depends on the last kept one.
+    steps, renumbered.
     """
     kept = [
         step
@@ -215,10 +215,8 @@ def _merge(why: ReplanContext, state: ExecutionState, made: ExecutionPlan) -> Re
         if state.states[step.step_id] in USABLE and step.step_id != why.step_id
     ]
     offset = max((step.step_id for step in kept), default=0)
-    last = [kept[-1].step_id] if kept else []
     numbers = {step.step_id: offset + n for n, step in enumerate(made.steps, start=1)}
-    renumbered = [step.renumber(numbers) for step in made.steps]
-    new = [each.model_copy(update={"depends_on": each.depends_on or last}) for each in renumbered]
+    new = [step.renumber(numbers) for step in made.steps]
     room = max(0, MAX_STEPS - len(kept))
     if len(new) > room:
         return ReplanResult("abort", None)

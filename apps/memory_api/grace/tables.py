@@ -24,6 +24,8 @@ from memory_api.core.db import (
 
 COST_UNKNOWN = "cost_unknown"
 """The name in `options` of a run whose model has no known price, and of its event."""
+CANCEL_REASON = "cancel_reason"
+"""The name in `options` of the `error` of a run that no person cancelled."""
 
 
 def _of_agent_run() -> ForeignKeyConstraint:

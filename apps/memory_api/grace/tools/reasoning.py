@@ -7,6 +7,7 @@ answer is the passage that fits best, in the source's own sentences.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -37,6 +38,10 @@ MAX_SENTENCES = 3
 MAX_CONTEXT_TOKENS = 4_000
 UNTRUSTED = 0.3
 """The highest self-evaluation of a judge that found support where there is none."""
+UNCOMPARED = 0.6
+"""The highest self-evaluation of a judge whose support cannot be compared by words: the answer is
+in another script than its sources.
+"""
 SUPPORT_SHARE = 0.6
 """Share of the words of a claim that a source must have, for the rules to count it as supported."""
 NOT_FOUND = {
@@ -181,14 +186,16 @@ async def judge_answer(
     }
     judged = await model.ask(AnswerJudgment, "judge", values, temperature=0)
     count = dict.fromkeys(("supported", "contradicted", "neutral"), 0)
-    trusted = True
+    own = judged.self_evaluation
     for claim in judged.claims:
         # A judge may be talked into a verdict by the text that it judges: words must agree.
         verdict = claim.verdict
-        if verdict == "supported" and not _has_words_of(claim.claim, known):
-            verdict, trusted = "neutral", False
+        agrees = has_words_of(claim.claim, known) if verdict == "supported" else True
+        if agrees is None:
+            own = min(own, UNCOMPARED)
+        elif not agrees:
+            verdict, own = "neutral", min(own, UNTRUSTED)
         count[verdict] += 1
-    own = judged.self_evaluation if trusted else min(judged.self_evaluation, UNTRUSTED)
     return Groundedness(**count, self_evaluation=own, coverage=judged.coverage)
 
 
@@ -196,18 +203,30 @@ def judge_by_rules(answer: str, sources: Sequence[Source]) -> Groundedness:
     """A sentence is supported if a source has most of its words. Finds no contradictions."""
     plain = _CITATION.sub("", answer)
     sentences = [plain[a:b] for a, b in split_sentences(plain) if plain[a:b].strip()]
-    supported = sum(_has_words_of(sentence, sources) for sentence in sentences)
+    supported = sum(bool(has_words_of(sentence, sources)) for sentence in sentences)
     share = supported / len(sentences) if sentences else 0.0
     return Groundedness(supported, 0, len(sentences) - supported, share, share)
 
 
-def _has_words_of(claim: str, sources: Sequence[Source]) -> bool:
-    terms = document_weights(claim)
-    for source in sources:
-        known = document_weights(f"{source.title or ''}\n{source.content}")
-        if terms and sum(term in known for term in terms) >= SUPPORT_SHARE * len(terms):
-            return True
-    return False
+def has_words_of(claim: str, sources: Sequence[Source]) -> bool | None:
+    """Whether one source has most of the words of a claim. Words in a script that no source uses
+    cannot be compared: None if they are most of the claim and the others agree.
+    """
+    texts = [f"{each.title or ''}\n{each.content}" for each in sources]
+    scripts = {"", *map(_script_of, set("".join(texts)))}
+    comparable = "".join(each if _script_of(each) in scripts else " " for each in claim)
+    terms = document_weights(comparable)
+    needed = SUPPORT_SHARE * len(terms)
+    known = map(document_weights, texts)
+    if not any(sum(term in words for term in terms) >= needed for words in known):
+        return False
+    is_whole = 2 * sum(map(str.isalpha, comparable)) >= sum(map(str.isalpha, claim))
+    return bool(terms) if is_whole else None
+
+
+def _script_of(character: str) -> str:
+    """The script of a letter: `LATIN`, `CYRILLIC`, `CJK`; empty for other characters."""
+    return unicodedata.name(character, "").split(" ")[0] if character.isalpha() else ""
 
 
 def recall_answer(query: str, corrections: Sequence[Correction]) -> ToolResult | None:
