@@ -239,10 +239,20 @@ async def test_malformed_insight_costs_only_itself(
     assert ("insights_malformed", 1) in [(entry["event"], entry.get("count")) for entry in logs]
 
 
+async def test_malformed_only_insight_costs_no_verdicts(
+    agent: ReflectorAgent, stub: StubProvider
+) -> None:
+    stub.queue(said({"reasoning": "only"}, verdicts=BOTH))
+    result = await agent.arun(*ASKED)
+    assert result.insights == []
+    assert [each.tag for each in result.bullet_evaluations] == ["helpful", "neutral"]
+    assert (result.iteration_count, len(stub.calls)) == (1, 1)
+
+
 async def test_unreadable_insights_cost_no_verdicts(
     agent: ReflectorAgent, stub: StubProvider
 ) -> None:
-    unreadable = said({"reasoning": "only"}, verdicts=BOTH)
+    unreadable = said({"reasoning": "only"}, verdicts=[{"bullet_id": "pat-00001"}])
     stub.queue(unreadable, unreadable, *[answer(verdict("", "helpful"))] * 2)
     result = await agent.arun(*ASKED)
     assert result.insights == []

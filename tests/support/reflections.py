@@ -11,17 +11,20 @@ CAUSE, EXPLANATION = "A line break ends a line.", "The report shows an empty las
 
 
 def reflected(
-    *rules: str,
+    *sentences: str,
     text: str = EXPLANATION,
     cause: str = "",
+    rules: Iterable[Any] = (),
     verdicts: Iterable[Mapping[str, str]] = (),
 ) -> Any:
-    """`verdicts` as S1 (`bullet_id`, `reason`) or S4 (`name`, `rationale`) writes them."""
+    """`sentences` are rules without a condition. `verdicts` as S1 (`bullet_id`, `reason`) or S4
+    (`name`, `rationale`) writes them.
+    """
     return answer(
         {
             "root_cause": cause,
             "explanation": text,
-            "rules": [{"do": rule} for rule in rules],
+            "rules": [*({"do": sentence} for sentence in sentences), *rules],
             "verdicts": [
                 {
                     "key": each.get("bullet_id") or each["name"],

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from memory_api.core.telemetry import get_logger
 from memory_api.llm.prompts import (
@@ -120,22 +120,21 @@ class ModelInsights(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _wrap_list(cls, value: Any) -> Any:
-        return {"insights": value} if _is_filled_list(value) else value
-
-    @field_validator("insights", mode="before")
-    @classmethod
-    def _valid_insights(cls, value: Any) -> Any:
-        """Without malformed insights. A list of nothing else is refused as it is."""
-        insights = valid_items(Insight, value)
-        if insights and len(insights) < len(value):
-            log.warning("insights_malformed", count=len(value) - len(insights))
-        return insights or value
-
-    @field_validator("bullet_evaluations", mode="before")
-    @classmethod
-    def _valid_evaluations(cls, value: Any) -> list[BulletEvaluation]:
-        return valid_items(BulletEvaluation, value)
+    def _keep_valid_items(cls, value: Any) -> Any:
+        """Without malformed insights and verdicts. An answer in which nothing is valid is refused
+        as it is.
+        """
+        fields: Any = {"insights": value} if _is_filled_list(value) else value
+        if not isinstance(fields, dict):
+            return value
+        given: Any = cast("dict[str, Any]", fields).get("insights")
+        insights = valid_items(Insight, given)
+        verdicts = valid_items(BulletEvaluation, fields.get("bullet_evaluations"))
+        if not insights and not verdicts:
+            return {"insights": given}
+        if _is_filled_list(given) and len(insights) < len(given):
+            log.warning("insights_malformed", count=len(given) - len(insights))
+        return {"insights": insights, "bullet_evaluations": verdicts}
 
 
 def _is_filled_list(value: Any) -> bool:

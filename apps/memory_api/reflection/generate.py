@@ -14,7 +14,7 @@ from uuid import UUID
 from memory_api.core.isolated_work import run_isolated
 from memory_api.core.secret_redaction import redact
 from memory_api.core.telemetry import get_logger
-from memory_api.llm.errors import LLMError, LLMOverBudget
+from memory_api.llm.errors import LLMError, LLMOverBudget, LLMUnparseable
 from memory_api.llm.model_session import ModelSession
 from memory_api.llm.prompts import PromptMessages
 from memory_api.llm.structured_output import request_structured
@@ -57,8 +57,9 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class GeneratedReflection:
-    """`result` is None if there is nothing to learn. `failure` is why the rules stood in for the
-    model. `usage` is the sum over all model calls; None without any.
+    """`result` is None if there is nothing to learn, or if the model gave only verdicts. `failure`
+    is why the rules stood in for the model. `usage` is the sum over all model calls; None without
+    any.
     """
 
     result: ReflectionResult | None
@@ -108,8 +109,14 @@ async def generate_reflection(
         )
         try:
             answer, reply = await request_structured(
-                metered, reflection_class(context.outcome), request, omit=omitted_fields(evidence)
+                metered,
+                reflection_class(context.outcome),
+                request,
+                omit=omitted_fields(evidence),
+                find_problem=ModelReflection.missing_text,
             )
+            if not answer.reflection and not evidence.bullets:  # verdicts on nothing
+                raise LLMUnparseable(answer.missing_text(), reply=reply)
         except LLMError as error:
             if isinstance(error, LLMOverBudget) or not model.fallback_to_rules:
                 raise
@@ -128,8 +135,9 @@ async def generate_reflection(
         shared = replace(shared, confirmed_lessons=())
     else:
         answer = _without_impossible_rules(answer)
+    result = _to_result(context, found, by_rules, answer, shared.model, copied)
     return GeneratedReflection(
-        _to_result(context, found, by_rules, answer, shared.model, copied),
+        result if answer.reflection else None,
         "llm",
         prompt_hash=shared.prompt_hash,
         usage=metered.usage(),

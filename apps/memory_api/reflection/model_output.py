@@ -122,6 +122,7 @@ class ModelReflection(BaseModel):
     """One reflection as a model writes it."""
 
     # The docstring is part of the schema that the model gets. The prompts describe the fields.
+    # An answer without a reflection is valid for its verdicts.
 
     root_cause: str = ""
     explanation: str = ""
@@ -152,10 +153,14 @@ class ModelReflection(BaseModel):
         return fields
 
     @model_validator(mode="after")
-    def _require_text(self) -> Self:
-        if not self.reflection:
-            raise ValueError("`root_cause` and `explanation` are empty.")
+    def _require_text_or_verdicts(self) -> Self:
+        if not self.verdicts and (problem := self.missing_text()):
+            raise ValueError(problem)
         return self
+
+    def missing_text(self) -> str:
+        """What is missing, as a sentence; "" if there is a reflection."""
+        return "" if self.reflection else "`root_cause` and `explanation` are empty."
 
     @property
     def reflection(self) -> str:
@@ -184,7 +189,7 @@ class ModelReflection(BaseModel):
     @field_validator("rules", mode="before")
     @classmethod
     def _clean_rules(cls, value: Any) -> Any:
-        """A text is a rule without a condition."""
+        """Without malformed rules. A text is a rule without a condition."""
         if value is None or isinstance(value, str):
             value = [value] if value else []
         if not isinstance(value, list):
@@ -192,7 +197,11 @@ class ModelReflection(BaseModel):
         rules: list[Any] = [
             {"do": rule} if isinstance(rule, str) else rule for rule in cast("list[Any]", value)
         ]
-        return [rule for rule in rules if not _is_empty_rule(rule)][:MAX_RULES]
+        given = [rule for rule in rules if not _is_empty_rule(rule)]
+        valid = valid_items(ReflectionRule, given)
+        if len(valid) < len(given):
+            log.warning("rules_malformed", count=len(given) - len(valid))
+        return valid[:MAX_RULES]
 
     @field_validator("cause_kind", mode="before")
     @classmethod

@@ -170,25 +170,27 @@ async def test_batch_has_at_most_eight_runs(service: Service) -> None:
 
 
 async def test_run_without_a_usable_part_asks_alone(service: Service) -> None:
-    """One run is left out, one has an invalid score, one is named twice."""
+    """One run is left out, one has an invalid score, one is named twice, one has only verdicts."""
 
     def behave(call: Call) -> Reply:
         if not is_batch(call):
             return alone(call)
         value = explain(call)
-        good, _left_out, invalid, twice = value["runs"]
+        good, _left_out, invalid, twice, silent = value["runs"]
         invalid["importance"] = "very"
-        return answer({"runs": [good, invalid, twice, twice], "rules": value["rules"]})
+        verdicts = [{"key": "str-00001", "tag": "helpful", "reason": "Applied."}]
+        silent |= {"root_cause": "", "explanation": "", "verdicts": verdicts}
+        return answer({"runs": [good, invalid, twice, twice, silent], "rules": value["rules"]})
 
     service.stub.behave = behave
-    run_ids = await send(service, 4)
+    run_ids = await send(service, 5)
     await work(service, "evaluate")
     await work(service, "reflect")
     runs = await reflections_of_chains(service, run_ids)
     texts = [run.result["reflection_text"] for run in runs if run.result]
     assert sum("was not in thousands" in text for text in texts) == 1
-    assert sum("One run by itself." in text for text in texts) == 3
-    assert await purposes(service) == {"reflect": 4}
+    assert sum("One run by itself." in text for text in texts) == 4
+    assert await purposes(service) == {"reflect": 5}
 
 
 @pytest.mark.parametrize("reply", [refusal(), answer("I do not know.")], ids=["refusal", "no JSON"])

@@ -164,6 +164,38 @@ async def test_failed_model_gives_empty_answer_and_retried_run(
     assert (again["insights"], again["duplicate"]) == ([insight()], True)
 
 
+async def test_malformed_rule_costs_only_itself(serve: Serve) -> None:
+    service = await serve()
+    await playbook(service.api)
+    rules: list[Any] = [{"do": LESSON}, {"when": 5}, 7]
+    service.stub.queue(reflected(cause=CAUSE, verdicts=BOTH, rules=rules))
+    learnt = await reflect(service)
+    assert [one["key_insight"] for one in learnt["insights"]] == [LESSON]
+    assert learnt["bullet_evaluations"] == list(BOTH)
+    assert (learnt["engine"], learnt["degraded"]) == ("llm", False)
+    assert len(service.stub.calls) == 1
+
+
+async def test_verdicts_without_a_reflection_are_kept(serve: Serve) -> None:
+    service = await serve()
+    await playbook(service.api)
+    service.stub.behave = lambda call: reflected(text="", verdicts=BOTH)
+    learnt = await reflect(service)
+    assert learnt["insights"] == []
+    assert learnt["bullet_evaluations"] == list(BOTH)
+    assert (learnt["engine"], learnt["degraded"]) == ("llm", False)
+    assert "`root_cause` and `explanation` are empty" in service.stub.calls[1].user
+    assert await votes(service.api) == [(1, 0, 0), (0, 0, 1)]
+    assert (await service.api.get("/api/v1/memories?kind=reflection")).json()["items"] == []
+
+
+async def test_verdicts_on_nothing_are_no_answer(serve: Serve) -> None:
+    service = await serve()
+    service.stub.behave = lambda call: reflected(text="", verdicts=BOTH)
+    learnt = await reflect(service)
+    assert (learnt["degraded"], learnt["error"]["code"]) == (True, "llm_unparseable")
+
+
 async def test_request_repeated_during_retry_runs_once(serve: Serve) -> None:
     service = await serve()
     service.stub.behave = lambda call: refusal()

@@ -75,13 +75,14 @@ def reflections_by_run(
     answer: BatchReflection, outcomes: Mapping[str, OutcomeType], rules: Sequence[BatchRule]
 ) -> dict[str, ModelReflection]:
     """The reflection on each run that the model explained exactly once, by its name, with the rules
-    that it supports. A cause that a run with this outcome cannot have is unknown.
+    that it supports. A cause that a run with this outcome cannot have is unknown. A run without an
+    explanation is missing: the model is asked about it alone.
     """
     reflections: dict[str, ModelReflection] = {}
     names = [item.run for item in answer.runs]
     for item in answer.runs:
         outcome = outcomes.get(item.run)
-        if outcome is None or names.count(item.run) > 1:
+        if outcome is None or names.count(item.run) > 1 or item.missing_text():
             continue
         supported = [rule for rule in rules if item.run in rule.runs][:MAX_RULES]
         fields = item.model_dump(exclude={"run"}) | {
