@@ -27,7 +27,6 @@ from memory_api.workflow.schemas import RunWorkflowResponse
 from memory_api.workflow.step import WORKFLOW, AnswerStep
 from tests.learning.test_learning import steps
 from tests.support.model_service import with_model
-from tests.support.playbook_api import Book
 from tests.support.stub_provider import StubProvider, answer, refusal
 
 ADVICE = "Cancel a pending order instead of refunding it."
@@ -119,6 +118,16 @@ async def test_answer_without_model_lists_bullets(api: AsyncClient, tenant: Any)
     assert (run["kind"], run["state"], run["result"]["engine"]) == ("workflow", "done", "rules")
 
 
+async def test_bullet_without_confidence_is_not_shown(api: AsyncClient, tenant: Any) -> None:
+    """S2.51: the search node has the default `min_confidence` of `SearchQuery`."""
+    bullets = [
+        {"id": "str-00001", "section": "str", "content": ADVICE, "harmful": 2},
+        {"id": "str-00002", "section": "str", "content": f"{ADVICE} Ask first."},
+    ]
+    (await api.put("/api/v1/playbooks/appworld", json={"bullets": bullets})).raise_for_status()
+    assert (await ask(api))["bullet_keys"] == ["str-00002"]
+
+
 async def test_query_without_words_is_refused(api: AsyncClient, tenant: Any) -> None:
     refused = await api.post("/workflow/run", json={"query": " \n\t "})
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "query")
@@ -147,17 +156,6 @@ async def test_late_outcome_is_learned_from(api: AsyncClient, tenant: Any, drain
     assert {step["state"] for step in chain} == {"done"}
     judged = chain[1]["result"]["verdicts"]
     assert [(one["key"], one["judge"]) for one in judged] == [(asked["bullet_keys"][0], "outcome")]
-
-
-async def test_single_harmful_verdict_hides_no_bullet_but_certain_harm_does(
-    api: AsyncClient,
-) -> None:
-    book = Book(api, "appworld")
-    made = (await book.post("bullets", content=ADVICE, pinned=True)).json()["bullet"]["id"]
-    for expected in ([made], [made], [made], [made], []):
-        assert (await ask(api))["bullet_keys"] == expected
-        voted = {"tag": "harmful", "trace_id": await book.trace()}
-        (await book.post(f"bullets/{made}/verdicts", **voted)).raise_for_status()
 
 
 @pytest.fixture

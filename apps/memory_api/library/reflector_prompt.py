@@ -124,10 +124,11 @@ class ModelInsights(BaseModel):
         """Without malformed insights and verdicts. An answer in which nothing is valid is refused
         as it is.
         """
-        fields: Any = {"insights": value} if _is_filled_list(value) else value
-        if not isinstance(fields, dict):
+        given: Any = {"insights": value} if _is_filled_list(value) else value
+        if not isinstance(given, dict):
             return value
-        given: Any = cast("dict[str, Any]", fields).get("insights")
+        fields = cast("dict[str, Any]", given)
+        given = fields.get("insights")
         insights = valid_items(Insight, given)
         verdicts = valid_items(BulletEvaluation, fields.get("bullet_evaluations"))
         if not insights and not verdicts:

@@ -23,6 +23,7 @@ from memory_api.reflection import rules
 from memory_api.reflection.context import Evidence, analyze, input_size
 from memory_api.reflection.event_text import event_id_of
 from memory_api.reflection.model_output import (
+    ACTIONS,
     CAUSES_WITHOUT_RULES,
     MAX_SOURCE_EVENTS,
     REMEDIES,
@@ -216,8 +217,13 @@ def _to_result(
     sources = [event_id for event_id in answer.source_event_ids if event_id in event_ids]
     sources = sources or (by_rules.source_event_ids if by_rules else [])
     tools = {event.tool_name for event in context.events if event.tool_name}
-    remedies = {redact(r.to_sentence(tools)).text: r.remedy for r in reversed(answer.rules)}
-    texts = list(reversed(remedies))
+    rules_by_text = {redact(r.to_sentence(tools)).text: r for r in reversed(answer.rules)}
+    texts = list(reversed(rules_by_text))
+    notes = {
+        "model": model,
+        REMEDIES: {text: rule.remedy for text, rule in rules_by_text.items()},
+        ACTIONS: {text: redact(rule.do).text for text, rule in rules_by_text.items()},
+    }
     return ReflectionResult(
         reflection_text=redact(answer.reflection).text,
         strategy_text=texts[0] if texts else None,
@@ -233,7 +239,7 @@ def _to_result(
         source_event_ids=sources[:MAX_SOURCE_EVENTS],
         related_memory_ids=list(context.related_memory_ids),
         metadata=rules.rule_metadata(context, facts)
-        | {"model": model, REMEDIES: remedies}
+        | notes
         | ({"second_cause_kind": answer.second_cause_kind} if answer.second_cause_kind else {})
         | ({QUOTATIONS: list(copied)} if copied else {}),
     )

@@ -45,7 +45,7 @@ from memory_api.memories.schemas import MemoryKind
 from memory_api.memories.search.query import SearchFilters, SearchHit
 from memory_api.memories.search.search import embed_query, search_in_session
 from memory_api.memories.tables import MemoryRow
-from memory_api.reflection.model_output import REMEDIES
+from memory_api.reflection.model_output import ACTIONS, REMEDIES
 from memory_api.reflection.outside_text import (
     OutsideTexts,
     confirm_repeated_advice,
@@ -128,7 +128,7 @@ def reflection_drafts(
 
 def _strategy_metadata(result: ReflectionResult, rule: str) -> dict[str, Any]:
     """The metadata of the reflection with the `remedy` of one rule in place of those of all."""
-    metadata = dict(result.metadata)
+    metadata = {name: value for name, value in result.metadata.items() if name != ACTIONS}
     remedies: dict[str, str] = metadata.pop(REMEDIES, {})
     return metadata | ({"remedy": remedies[rule]} if rule in remedies else {})
 

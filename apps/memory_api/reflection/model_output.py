@@ -75,6 +75,8 @@ Remedy = Literal["shown", "inferred"]
 """Whether a run shows that a rule works, or nobody has tried it."""
 REMEDIES = "remedies"
 """Key of a reflection's metadata: rule → its `Remedy`. A strategy has its own as `remedy`."""
+ACTIONS = "actions"
+"""Key of a reflection's metadata: rule → what to do, without the condition."""
 
 
 class ReflectionRule(BaseModel):

@@ -154,12 +154,15 @@ class AnswerStep(Step[TraceRow, Answer, StepResult]):
 async def _search(
     runtime: Runtime, tenant_id: UUID, playbook: PlaybookRef, query_text: str
 ) -> tuple[UUID | None, list[SearchResult]]:
-    """The retrieval and its bullets, chosen as by a render: all but those that are certainly
-    harmful. Nothing if the playbook does not exist.
+    """The retrieval and its bullets, by the defaults of `SearchQuery`. Nothing if the playbook does
+    not exist.
     """
     query = SearchQuery.model_validate({"query_text": query_text})
     filters = SearchFilters(
-        sections=query.section_filter or (), tags=query.tags, status=MemoryStatus(query.status)
+        sections=query.section_filter or (),
+        tags=query.tags,
+        status=MemoryStatus(query.status),
+        min_confidence=query.min_confidence,
     )
     try:
         found = await search_bullets(
@@ -167,7 +170,6 @@ async def _search(
             tenant_id,
             playbook,
             query.query_text,
-            without_harmful=True,
             top_k=query.top_k,
             filters=filters,
         )

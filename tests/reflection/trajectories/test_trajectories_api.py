@@ -26,7 +26,7 @@ def insight(rule: str = LESSON) -> dict[str, str]:
     """What the service makes of a rule of the model."""
     return {
         "reasoning": EXPLANATION,
-        "error_identification": "",
+        "error_identification": CAUSE,
         "root_cause_analysis": CAUSE,
         "correct_approach": rule,
         "key_insight": rule,
@@ -162,6 +162,18 @@ async def test_failed_model_gives_empty_answer_and_retried_run(
     assert await votes(service.api) == [(1, 0, 0), (0, 0, 1)]
     again = await reflect(service)
     assert (again["insights"], again["duplicate"]) == ([insight()], True)
+
+
+async def test_fields_of_an_insight_come_from_the_model(serve: Serve) -> None:
+    service = await serve()
+    rule = {"when": "Before cutting lines", "do": "Use splitlines."}
+    service.stub.behave = lambda call: reflected(cause=CAUSE, rules=[rule])
+    (failed,) = (await reflect(service, test_report=junit(test_a="assert 1 == 2")))["insights"]
+    assert failed["key_insight"] == "Before cutting lines, use splitlines."
+    assert failed["correct_approach"] == "Use splitlines."
+    assert failed["error_identification"] == failed["root_cause_analysis"] == CAUSE
+    (passed,) = (await reflect(service, test_report=junit(3)))["insights"]
+    assert (passed["error_identification"], passed["root_cause_analysis"]) == ("", CAUSE)
 
 
 async def test_malformed_rule_costs_only_itself(serve: Serve) -> None:

@@ -112,21 +112,18 @@ async def search_bullets(
     tenant_id: UUID,
     playbook: PlaybookRef,
     query_text: str,
-    *,
-    without_harmful: bool = False,
     **options: Unpack[SearchOptions],
 ) -> RetrievedBullets:
-    """The best bullets for a query; an empty query lists them by usefulness. `without_harmful`
-    leaves out bullets that are certainly harmful. Raises `PlaybookNotFound`.
+    """The best bullets for a query; an empty query lists them by usefulness. Raises
+    `PlaybookNotFound`.
     """
     secret = await load_retrieval_secret(runtime.sessions, tenant_id)
     async with _search(runtime, tenant_id, playbook, query_text, **options) as found:
-        hits = await _drop_harmful(found, tenant_id) if without_harmful else found.hits
         retrieval_id = new_signed_id(secret, found.header.scope_id)
-        record = _record(retrieval_id, "search", query_text, found.header, hits)
+        record = _record(retrieval_id, "search", query_text, found.header, found.hits)
         await insert_retrieval(found.connection, tenant_id, record)
     sections = parse_sections(found.header.settings["sections"])
-    return RetrievedBullets(retrieval_id, found.header.version, hits, sections)
+    return RetrievedBullets(retrieval_id, found.header.version, found.hits, sections)
 
 
 async def preview_search(

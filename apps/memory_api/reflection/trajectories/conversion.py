@@ -4,6 +4,7 @@ and the rules of a reflection to insights. No I/O.
 
 from __future__ import annotations
 
+from memory_api.reflection.model_output import ACTIONS
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.reflection.trajectories.schemas import Insight, Trajectory
 from memory_api.trace_analysis.answer_comparison import compare_answers
@@ -48,11 +49,18 @@ def trajectory_error(trajectory: Trajectory) -> ErrorInfo | None:
 
 
 def to_insight(context: ReflectionContext, result: ReflectionResult | None, rule: str) -> Insight:
-    """One rule of a reflection as an insight. Without a model, no root cause is known."""
+    """One rule of a reflection as an insight. Without a model, no root cause is known, and the rule
+    is not divided into condition and action.
+    """
+    root_cause = (result.root_cause or "") if result else ""
+    actions: dict[str, str] = result.metadata.get(ACTIONS, {}) if result else {}
+    error = context.error.error_message if context.error else ""
+    if not error and context.outcome is not OutcomeType.SUCCESS:
+        error = root_cause
     return Insight(
         reasoning=(result.explanation or result.reflection_text) if result else "",
-        error_identification=context.error.error_message if context.error else "",
-        root_cause_analysis=(result.root_cause or "") if result else "",
-        correct_approach=rule,
+        error_identification=error,
+        root_cause_analysis=root_cause,
+        correct_approach=actions.get(rule, rule),
         key_insight=rule,
     )
