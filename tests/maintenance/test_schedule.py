@@ -68,7 +68,7 @@ async def test_idle_tenants_cost_one_index_lookup(worker: Any) -> None:
     plan = "\n".join(line[0] for line in lines)
     assert "upkeep_schedule_due_at_idx" in plan
     buffers = int(plan.split("Buffers: shared hit=")[1].split()[0])
-    assert buffers <= 10, plan
+    assert buffers <= 20, plan  # a scan of all rows reads more than 50
 
 
 async def test_lost_runs_are_found_by_keys(worker: Any) -> None:

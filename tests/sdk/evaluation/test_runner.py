@@ -289,7 +289,11 @@ def test_interrupt_ends_after_the_running_calls_and_saves_them() -> None:
     command = [sys.executable, "-m", "hansei", "eval", "run", "--tasks", write_tasks()]
     options = ["--agent", agent, "--arms", "none", "--output", "out", "--parallel", "2"]
     process = subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background
     )
     while not Path("calls.txt").exists():
         assert process.poll() is None
