@@ -1715,6 +1715,8 @@ class AgentExecution(Model):
     agent_run_id: str
     state: AgentRunState
     plan: ExecutionPlan | None
+    step_states: dict[str, Literal["pending", "running", "success", "partial", "failed", "skipped"]]
+    """The state of each step by its ID."""
     step_results: list[PlanStepResult]
     result: ExecutionResult | None
     """Once the run has ended."""

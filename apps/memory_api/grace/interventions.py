@@ -6,6 +6,7 @@ for later.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -248,8 +249,11 @@ def describe_doubt(step: PlanStep, result: PlanStepResult) -> str:
     else:
         question = "Say what is missing, or how to go on."
     what = result.output[:500] if step.action not in SEARCH_ACTIONS else ""
+    # Rounded down, so that it is not shown as the threshold that it is below.
+    confidence = math.floor(100 * result.confidence) / 100
+    doubt = f"has a confidence of {confidence:.2f}" if result.found else "found no answer"
     parts = [
-        f"Step {step.step_id} ({step.action}) has a confidence of {result.confidence:.2f}.",
+        f"Step {step.step_id} ({step.action}) {doubt}.",
         what,
         first,
         question,

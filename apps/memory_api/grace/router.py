@@ -197,6 +197,7 @@ async def get_agent_execution(
         agent_run_id=row.id,
         state=row.state,  # pyright: ignore[reportArgumentType]
         plan=read_state(row, steps).plan if row.plan else None,
+        step_states={step.step_id: step.state for step in steps},  # pyright: ignore[reportArgumentType]
         step_results=[PlanStepResult.model_validate(step.result) for step in steps if step.result],
         result=ExecutionResult.model_validate(row.result) if row.result else None,
     )

@@ -17,7 +17,12 @@ from memory_api.core.schemas import (
     UtcDatetime,
     with_examples,
 )
-from memory_api.grace.execution_plan import ExecutionPlan, ExecutionResult, PlanStepResult
+from memory_api.grace.execution_plan import (
+    ExecutionPlan,
+    ExecutionResult,
+    PlanStepResult,
+    StepState,
+)
 
 AgentRunState = TypeAliasType(
     "AgentRunState",
@@ -248,12 +253,13 @@ class AgentExecution(ResponseModel):
 
     model_config = with_examples(
         {"agent_run_id": "0190c5f2-7c3e-7b1a-9d2f-3e4a5b6c7d8e", "state": "running",
-         "plan": None, "step_results": [], "result": None}
+         "plan": None, "step_states": {}, "step_results": [], "result": None}
     )  # fmt: skip
 
     agent_run_id: UUID
     state: AgentRunState
     plan: ExecutionPlan | None
+    step_states: dict[int, StepState] = Field(description="The state of each step by its ID.")
     step_results: list[PlanStepResult]
     result: ExecutionResult | None = Field(description="Once the run has ended.")
 

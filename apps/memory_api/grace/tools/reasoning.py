@@ -181,6 +181,7 @@ async def judge_answer(
     values = {
         "sources": fence_sources(sources),
         "person": format_inputs(context),
+        "conversation": format_conversation(context.conversation),
         "query": fence_text(query, label="question"),
         "answer": fence_text(answer, label="answer"),
     }
