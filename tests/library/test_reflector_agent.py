@@ -295,7 +295,7 @@ class OwnAgent(ReflectorAgent):
     def _extract_insights(self, llm_response: str) -> list[Insight]:
         return [Insight(**insight(line)) for line in llm_response.splitlines()]
 
-    def _evaluate_bullets(  # type: ignore[override]
+    def _evaluate_bullets(
         self, trajectory: Trajectory, ground_truth: str, used_bullets: Any
     ) -> list[BulletEvaluation]:
         assert self.llm_client is not None
@@ -420,9 +420,11 @@ async def test_every_bullet_can_be_judged_separately(
 ) -> None:
     stub.behave = lambda call: answer({"tag": "neutral", "reason": "Nothing to be seen."})
     bullets = store.load("coding").bullets
-    told = await agent._evaluate_bullets(TRAJECTORY, TRUTH, bullets)
-    assert {(e.bullet_id, e.tag) for e in told} == {(b.id, "neutral") for b in bullets}
+    told = await agent._aevaluate_bullets(TRAJECTORY, TRUTH, bullets)
+    assert [(e.bullet_id, e.tag) for e in told] == [(b.id, "neutral") for b in bullets]
     assert len(stub.calls) == 3
+    with pytest.raises(RuntimeError, match="event loop"):
+        agent._evaluate_bullets(TRAJECTORY, TRUTH, bullets)
 
 
 async def test_run_refuses_inside_an_event_loop(agent: ReflectorAgent) -> None:

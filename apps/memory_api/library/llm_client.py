@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import (
     AsyncGenerator,
+    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -17,7 +19,7 @@ from typing import Any, Self, TypeVar, cast
 
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import failure_fields, get_logger
-from memory_api.llm.port import LLM, LLMRequest, Message, Role
+from memory_api.llm.port import LLM, LLMReply, LLMRequest, Message, Role
 from memory_api.llm.prompts import content_hash, render_template
 from memory_api.llm.registry import open_configured_models, open_llm
 
@@ -191,6 +193,31 @@ class LLMClient:
         raise RuntimeError(
             "This method blocks. Inside an event loop, await the asynchronous method instead."
         )
+
+
+class TemplateLLM:
+    """A model that is asked through `invoke_with_template` of a client, or its asynchronous form.
+    The whole prompt is the value of the template's one placeholder.
+    """
+
+    provider, endpoint = "client", ""
+
+    def __init__(self, method: Callable[..., str | Awaitable[str]], model: str) -> None:
+        self.model = model
+        self._method = method
+
+    async def complete(self, request: LLMRequest) -> LLMReply:
+        prompt = "\n\n".join(message.content for message in request.messages)
+        arguments = ("{prompt}", {"prompt": prompt})
+        if inspect.iscoroutinefunction(self._method):
+            answer = self._method(*arguments)
+        else:  # it may block
+            answer = await asyncio.to_thread(self._method, *arguments)
+        text = await answer if inspect.isawaitable(answer) else answer
+        return LLMReply(text, self.model, self.provider)
+
+    async def aclose(self) -> None:
+        """The client belongs to its caller."""
 
 
 class _LoopThread:

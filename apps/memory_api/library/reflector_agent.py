@@ -7,16 +7,17 @@ result = agent.run(trajectory, ground_truth, test_report, dataset)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from memory_api.core.secret_redaction import redact, redact_value
 from memory_api.core.telemetry import failure_fields, get_logger
-from memory_api.library.llm_client import LLMClient
+from memory_api.library.llm_client import LLMClient, TemplateLLM
 from memory_api.library.reflector_prompt import ReflectorPromptBuilder, parse_insights
 from memory_api.library.reflector_rounds import (
+    Evaluations,
     OwnParts,
     PromptSource,
     TrajectoryInput,
@@ -39,6 +40,16 @@ from memory_api.reflection.trajectories.schemas import (
 log = get_logger(__name__)
 ReflectionResult = TrajectoryResult
 """The name of S1. `memory_api.reflection.schemas.ReflectionResult` is the result of S5."""
+
+
+_ANALYSIS_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("loop", default=None)
+"""The event loop of the analysis, in the thread that calls an own `_evaluate_bullets`."""
+
+
+class TemplateClient(Protocol):
+    """`LLMClient` or your own class. If it has `ainvoke_with_template`, that one is awaited."""
+
+    def invoke_with_template(self, template: str, variables: Any) -> str: ...
 
 
 class PlaybookSource(Protocol):
@@ -65,6 +76,7 @@ class PromptBuilder(Protocol):
 
 
 _BUILDER_METHODS = ("build", "build_evaluation_prompt")
+_TEMPLATE_METHODS = ("ainvoke_with_template", "invoke_with_template")
 
 
 class _BuilderPrompts:
@@ -103,30 +115,30 @@ def _to_messages(text: str, *keys: str) -> PromptMessages:
 class ReflectorAgent:
     """Derives insights and bullet verdicts from a trajectory.
 
-    `llm_client` is an `LLMClient`, a model, or None. With None the rules engine reflects and gives
-    no verdicts. Raises TypeError for an object that lacks a part. Several threads may call `run`
-    of one agent at the same time.
+    `llm_client` is an `LLMClient`, an object with its `invoke_with_template`, a model, or None.
+    With None the rules engine reflects and gives no verdicts. Raises TypeError for an object that
+    lacks a part. Several threads may call `run` of one agent at the same time.
 
-    A subclass may override `_resolve_bullets`, `_extract_insights` and `_evaluate_bullets`, the
-    last two as plain functions too. Without an override, one model call gives insights and
-    verdicts, and the bullets that it leaves out get a call each.
+    A subclass may override `_resolve_bullets`, `_extract_insights` and `_evaluate_bullets`; the
+    last one may be a coroutine function, which awaits `_aevaluate_bullets` for the default. Without
+    an override, one model call gives insights and verdicts, and the bullets that it leaves out get
+    a call each.
     """
 
     def __init__(
         self,
-        llm_client: LLMClient | LLM | None,
+        llm_client: TemplateClient | LLM | None,
         prompt_builder: PromptBuilder,
         playbook_store: PlaybookSource,
     ) -> None:
-        if llm_client is not None:
-            model = llm_client.chat_model if isinstance(llm_client, LLMClient) else llm_client
-            _require_parts("llm_client", model, "complete")
-            _require_fields("llm_client", model, "provider", "model", "endpoint")
-            if not isinstance(llm_client, LLMClient):
-                llm_client = LLMClient(llm_client, purpose="reflect")
+        self._model = None if llm_client is None else _to_model(llm_client)
+        self._client = llm_client if isinstance(llm_client, LLMClient) else None
+        if self._client is None and self._model is not None:
+            self._client = LLMClient(self._model, purpose="reflect")
         _require_parts("prompt_builder", prompt_builder, *_BUILDER_METHODS)
         _require_parts("playbook_store", playbook_store, "load")
-        self.llm_client: LLMClient | None = llm_client
+        is_client = hasattr(llm_client, "invoke_with_template")
+        self.llm_client = cast("LLMClient | None", llm_client) if is_client else self._client
         self.prompt_builder = prompt_builder
         self.playbook_store = playbook_store
 
@@ -142,8 +154,8 @@ class ReflectorAgent:
         nothing else.
         """
         arguments = (trajectory, ground_truth, test_report, dataset, max_iterations)
-        if self.llm_client is not None:
-            return self.llm_client.run(self.arun, *arguments)
+        if self._client is not None:
+            return self._client.run(self.arun, *arguments)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -196,10 +208,27 @@ class ReflectorAgent:
         """The insights in a model's reply; none if it cannot be parsed."""
         return parse_insights(llm_response)
 
-    async def _evaluate_bullets(
+    def _evaluate_bullets(
+        self, trajectory: Trajectory, ground_truth: str, used_bullets: Sequence[Bullet]
+    ) -> Evaluations | Awaitable[Evaluations]:
+        """`_aevaluate_bullets` for synchronous code: a list. Raises RuntimeError inside an event
+        loop.
+        """
+        if self._client is None:
+            return []
+        arguments = (trajectory, ground_truth, used_bullets)
+        loop = _ANALYSIS_LOOP.get()
+        if loop is None:
+            return self._client.run(self._aevaluate_bullets, *arguments)
+        evaluating = self._aevaluate_bullets(*arguments)
+        return asyncio.run_coroutine_threadsafe(evaluating, loop).result()
+
+    async def _aevaluate_bullets(
         self, trajectory: Trajectory, ground_truth: str, used_bullets: Sequence[Bullet]
     ) -> list[BulletEvaluation]:
-        """One verdict per bullet, each from its own model call; none without a model."""
+        """One verdict per bullet, each from its own model call, in the order of the bullets; none
+        without a model.
+        """
         model_session = self._model_session()
         if model_session is None:
             return []
@@ -230,12 +259,34 @@ class ReflectorAgent:
         if _is_replaced(self, ReflectorAgent, "_extract_insights"):
             own = replace(own, extract_insights=self._extract_insights)
         if _is_replaced(self, ReflectorAgent, "_evaluate_bullets"):
-            arguments = (input.trajectory, input.ground_truth, list(input.bullets))
-            own = replace(own, evaluate_bullets=partial(self._evaluate_bullets, *arguments))
+            loop = asyncio.get_running_loop()
+
+            def evaluate() -> Evaluations | Awaitable[Evaluations]:
+                _ANALYSIS_LOOP.set(loop)  # in a thread, whose context is its own
+                return self._evaluate_bullets(
+                    input.trajectory, input.ground_truth, list(input.bullets)
+                )
+
+            own = replace(own, evaluate_bullets=evaluate)
         return own
 
     def _model_session(self) -> ModelSession | None:
-        return None if self.llm_client is None else ModelSession(self.llm_client.chat_model)
+        return None if self._model is None else ModelSession(self._model)
+
+
+def _to_model(client: TemplateClient | LLM) -> LLM:
+    """The model that the agent calls: that of an `LLMClient`, or the client itself if it has its
+    own `invoke_with_template`. Raises TypeError for an object that is neither client nor model.
+    """
+    is_standard = isinstance(client, LLMClient)
+    for name in () if hasattr(client, "complete") else _TEMPLATE_METHODS:
+        method: Any = getattr(client, name, None)
+        if callable(method) and not (is_standard and not _is_replaced(client, LLMClient, name)):
+            return TemplateLLM(cast("Any", method), type(client).__name__)
+    model: Any = client.chat_model if is_standard else client
+    _require_parts("llm_client", model, "complete")
+    _require_fields("llm_client", model, "provider", "model", "endpoint")
+    return model
 
 
 def _is_replaced(given: object, original: type, name: str) -> bool:

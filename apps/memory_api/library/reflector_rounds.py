@@ -232,11 +232,17 @@ class _RefinementRounds:
         if self.own.evaluate_bullets is None:
             missing = [b for b in self.input.bullets if b.id not in self.verdicts]
             await self.judge_one_by_one(missing[:MAX_SINGLE_VERDICT_CALLS])
-        verdicts = [self.verdicts[b.id] for b in self.input.bullets if b.id in self.verdicts]
         result = _to_result(
-            self.input, self.insights[:MAX_INSIGHTS], verdicts, round_count=round_count
+            self.input,
+            self.insights[:MAX_INSIGHTS],
+            self.ordered_verdicts(),
+            round_count=round_count,
         )
         return TrajectoryAnalysis(result, "llm", self.failure, self.prompt_hash, self.llm.usage())
+
+    def ordered_verdicts(self) -> list[ModelVerdict]:
+        """In the order of the bullets."""
+        return [self.verdicts[b.id] for b in self.input.bullets if b.id in self.verdicts]
 
     async def _run_round(self) -> bool:
         """One model call; whether it brought a new insight."""
@@ -308,7 +314,7 @@ async def judge_bullets(
     """A verdict on each of the input's bullets, by one model call each."""
     rounds = _RefinementRounds(input, builder, model)
     await rounds.judge_one_by_one(input.bullets)
-    return _to_evaluations(rounds.verdicts.values())
+    return _to_evaluations(rounds.ordered_verdicts())
 
 
 def _to_llm_error(error: Exception, part: str) -> LLMError:
