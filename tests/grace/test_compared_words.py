@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from memory_api.grace.tools.port import Source
 from memory_api.grace.tools.reasoning import has_words_of
+from tests.grace.conftest import Agent
+from tests.grace.test_agent_with_model import QUERY, Model, judgment, model, planned
 from tests.support.cases import each_case
+
+__all__ = ["model"]
 
 
 @each_case(
@@ -22,3 +26,14 @@ def test_words_are_compared_in_the_scripts_of_the_source(claim: str, expected: b
     """In another script, a claim is undecided, but its names and numbers are compared."""
     text = "The Heron saw is repaired in the depot at Bergen within 12 days."
     assert has_words_of(claim, [Source("handbook.md", text, 0.9)]) is expected
+
+
+async def test_answer_in_another_script_is_never_silent(agent: Agent, model: Model) -> None:
+    """A judge calls it supported, but nobody can compare its words with the source."""
+    claim = "保留中の注文は返金できません。"
+    model.answers["plan"] = [planned(("rag_search", []), ("reasoning", [1]))]
+    model.answers["answer"] = [{"answer": f"{claim} [1]", "sufficient": True}]
+    model.answers["judge"] = [judgment("supported", claim=claim)]
+    run = await agent.ask(QUERY)
+    step = run["steps"][-1]
+    assert (run["state"], step["level"], step["breakdown"]["support"]) == ("done", "notify", 1)

@@ -38,7 +38,7 @@ MAX_SENTENCES = 3
 MAX_CONTEXT_TOKENS = 4_000
 UNTRUSTED = 0.3
 """The highest self-evaluation of a judge that found support where there is none."""
-UNCOMPARED = 0.6
+UNCOMPARED = 0.4
 """The highest self-evaluation of a judge whose support cannot be compared by words: the answer is
 in another script than its sources.
 """
