@@ -143,6 +143,13 @@ def test_entries_without_text_are_skipped(book: dict[str, Any]) -> None:
     assert format_playbook(book) == ""
 
 
+def test_score_beside_counters_stays() -> None:
+    entry = {"name": "kpt_001", "text": "a", "helpful": 3, "harmful": 1, "score": 5}
+    book = {"key_points": [dict(entry)]}
+    apply_bullet_tags(book, [{"name": "kpt_001", "tag": "helpful"}])
+    assert book["key_points"] == [entry | {"helpful": 4}]
+
+
 @each_case("score", [0, float("nan"), float("inf"), "3", None])
 def test_unusable_score_is_no_verdict(score: Any) -> None:
     book = {"key_points": [{"name": "a-1", "text": "t", "score": score}]}

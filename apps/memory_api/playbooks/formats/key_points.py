@@ -49,8 +49,8 @@ class KeyPoint:
         if "score" in fields and not _is_score(fields["score"]):
             raise ValueError(f"`score` is {fields['score']!r}, not a number")
         fields.setdefault("name", self.name)
-        if "score" in fields:
-            del fields["score"]
+        if "score" in fields and not {"helpful", "harmful"} <= fields.keys():
+            del fields["score"]  # the counters replace it
             fields.setdefault("helpful", self.helpful)
             fields.setdefault("harmful", self.harmful)
         fields[tag] = fields.get(tag, 0) + 1
