@@ -121,9 +121,10 @@ def test_other_messages_are_refused_in_one_line(
 
 def test_template_is_filled_in(client: LLMClient, stub: StubProvider) -> None:
     stub.queue(answer("done"))
-    text = client.invoke_with_template("Q: {question}\nLike {{this}}", {"question": "why?"})
+    values = {"question": "why?", "count": 5}
+    text = client.invoke_with_template("Q{count}: {question}\nLike {{this}}", values)
     assert text == "done"
-    assert stub.calls[0].user == "Q: why?\nLike {this}"
+    assert stub.calls[0].user == "Q5: why?\nLike {this}"
 
 
 def test_braces_in_value_are_unchanged(client: LLMClient, stub: StubProvider) -> None:

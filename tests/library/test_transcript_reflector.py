@@ -137,6 +137,18 @@ async def test_scn_refl_004_02_unknown_bullet_is_kept_in_tags(
     assert counted["sections"]["PATTERNS & APPROACHES"][0]["helpful"] == 4
 
 
+async def test_tag_with_an_unknown_value_is_left_out_and_logged(
+    model: LLM, stub: StubProvider, logs: list[Any]
+) -> None:
+    given = [tag("pat-001", "wonderful"), tag("mis-001", "harmful")]
+    stub.queue(answer({"analysis": "x", "bullet_tags": given}))
+    result = await run_reflector(MESSAGES, PLAYBOOK, [], llm=model)
+    assert [t["name"] for t in result["bullet_tags"]] == ["mis-001"]
+    assert [(e["event"], e["count"]) for e in logs if "malformed" in e["event"]] == [
+        ("bullet_tags_malformed", 1)
+    ]
+
+
 FAULTS: dict[str, tuple[Any, int]] = {
     "connection": (reset(), 3),
     "rate limit": (rate_limited(), 3),

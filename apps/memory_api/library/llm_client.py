@@ -128,12 +128,13 @@ class LLMClient:
             raise
         return Message("assistant", await self._complete(converted, None))
 
-    async def ainvoke_with_template(self, template: str, variables: Mapping[str, str]) -> str:
-        """Fills `{name}` placeholders and calls the model. `render_template` never reads a value as
-        a template.
+    async def ainvoke_with_template(self, template: str, variables: Mapping[str, object]) -> str:
+        """Fills `{name}` placeholders with the values as text, none of which is read as a template,
+        and calls the model.
         """
         try:
-            prompt = render_template(template, variables)
+            values = {name: str(value) for name, value in variables.items()}
+            prompt = render_template(template, values)
         except ValueError as error:
             log.error("llm_template_failed", purpose=self._purpose, error=error, exc_info=error)
             raise
@@ -143,7 +144,7 @@ class LLMClient:
         """`ainvoke` for synchronous code. Raises RuntimeError inside an event loop."""
         return self.run(self.ainvoke, messages)
 
-    def invoke_with_template(self, template: str, variables: Mapping[str, str]) -> str:
+    def invoke_with_template(self, template: str, variables: Mapping[str, object]) -> str:
         """`ainvoke_with_template` for synchronous code. Raises RuntimeError inside an event
         loop."""
         return self.run(self.ainvoke_with_template, template, variables)
