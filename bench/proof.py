@@ -12,13 +12,14 @@ import json
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bench.corpus import ROOT
+from bench.recordings import SAFE_FILTER
 from bench.report import Report
 from hansei.evaluation.presets import score_finer, score_formula
 from hansei.evaluation.report import build_report
@@ -37,8 +38,6 @@ ABOUT = (
     "models, see bench/readers/README.md."
 )
 Json = dict[str, Any]
-SAFE_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-"""Python 3.11.2 has no filters; 3.12 warns without one."""
 SCORERS = {
     "hansei.evaluation.presets:score_formula": score_formula,
     "hansei.evaluation.presets:score_finer": score_finer,
@@ -70,7 +69,7 @@ def add_rows(report: Report, run: str, folder: Path) -> None:
     """The rows of one run. Raises `ValueError` if a score cannot be repeated."""
     answers = [a for a in rescored(folder) if a["phase"] == "held_out"]
     control_ids: set[str] = set()
-    if json.loads((folder / "plan.json").read_text("utf8"))["scorer"] not in SCORERS:
+    if find_scorer(folder) is None:
         control_ids = {a["task_id"] for a in answers if is_control(a["task_id"])}
     result = build_report(folder)
     differences = {c["first"]: c for c in result["comparisons"] if c["second"] == "none"}
@@ -94,8 +93,13 @@ def add_rows(report: Report, run: str, folder: Path) -> None:
     report.row("learning", run, learning["traces"], f"{calls:.2f}", learning["bullets"])
 
 
+def find_scorer(folder: Path) -> Callable[[Json], float] | None:
+    """That of a preset; None for House Rules."""
+    return SCORERS.get(json.loads((folder / "plan.json").read_text("utf8"))["scorer"])
+
+
 def rescored(folder: Path) -> Iterator[Json]:
-    scorer = SCORERS.get(json.loads((folder / "plan.json").read_text("utf8"))["scorer"])
+    scorer = find_scorer(folder)
     tasks = map(json.loads, (folder / "tasks.jsonl").read_text("utf8").splitlines())
     solutions = {task["id"]: task.get("solution") for task in tasks}
     for line in (folder / "answers.jsonl").read_text("utf8").splitlines():

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+SAFE_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""For `extractall`. Python 3.11.2 has no filters, and 3.12 warns without one."""
 PATIENCE_SECONDS = 7200.0
 """How long a bench waits for an answer, which a reader may write."""
 _FENCE_NUMBER = re.compile(r"(</?[a-z-]+-)[0-9a-f]{16}>")

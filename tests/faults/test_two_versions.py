@@ -12,17 +12,15 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from bench.recordings import SAFE_FILTER
 from tests.support.fault_workload import Sender, lost, traces
 from tests.support.installation import Installation, version_environment
 from tests.support.paths import ROOT
 
 VERSIONS = "migrations/versions"
-# Debian 12's Python 3.11.2 has no extraction filters yet.
-SAFE_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 def git(*arguments: str) -> bytes:

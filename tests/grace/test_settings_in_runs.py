@@ -70,12 +70,13 @@ async def test_parallel_steps(agent: Agent, counter: Counter, limit: int, most: 
     assert max(seen) == most
 
 
+async def hang(_self: Any, _context: Any, _given: Any) -> ToolResult:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
 async def test_timeout_of_a_step(agent: Agent, counter: Counter,
                                  monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    async def hang(_self: Any, _context: Any, _given: Any) -> ToolResult:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     monkeypatch.setattr(Counter, "run", hang)
     agent.config = config(executor={"step_timeout_seconds": 0.01, "cooldown_seconds": 0})
     run = await agent.ask("count", plan={"steps": [step(1)]})
@@ -240,10 +241,6 @@ async def test_web_search_that_answers_badly(behavior: hostile.Behavior, problem
 
 async def test_timeout_plans_everything_again(agent: Agent, counter: Counter,
                                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    async def hang(_self: Any, _context: Any, _given: Any) -> ToolResult:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     monkeypatch.setattr(Counter, "run", hang)
     agent.config = config(executor={"step_timeout_seconds": 2, "cooldown_seconds": 0})
     steps = [step(1, "rag_search", query=KNOWN), step(2, "counter", 1), step(3, "reasoning", 2)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,23 +12,14 @@ from memory_api.library.llm_client import LLMClient, create_chat_model
 from memory_api.library.playbook_store import PlaybookStore
 from memory_api.library.reflector_agent import ReflectorAgent
 from memory_api.library.reflector_prompt import ReflectorPromptBuilder
-from memory_api.playbooks.models import Bullet, Playbook
 from memory_api.reflection.trajectories.schemas import BulletEvaluation, Trajectory
+from tests.library.test_reflector_agent import store
 from tests.support.stub_provider import Call, Reply, StubProvider, answer
 from tests.support.trajectories import ASKED, BOTH, TRAJECTORY, insight, said
 
+__all__ = ["store"]
+
 REPLY = said(insight(), verdicts=BOTH).text
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> PlaybookStore:
-    made = PlaybookStore(tmp_path)
-    bullets = [
-        Bullet(id="pat-00001", section="PATTERNS", content="Read small files in one go."),
-        Bullet(id="mis-00002", section="MISTAKES", content="Never forget to close a file."),
-    ]
-    made.save("coding", Playbook(bullets=bullets))
-    return made
 
 
 class Prompts:

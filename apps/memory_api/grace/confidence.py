@@ -15,7 +15,9 @@ Level = Literal["silent", "notify", "confirm", "escalate"]
 GROUNDED_SELF_EVALUATION = 0.8
 """A reasoning step without sources, but with at least this self-evaluation, gets no penalty."""
 MIN_SELF_EVALUATION = 0.6
-"""A self-evaluation up to this number is not taken as a factor."""
+"""A self-evaluation up to this number is not taken as a factor. Below it, a self-evaluation or
+coverage caps the answer.
+"""
 MIN_COVERAGE = 0.1
 MAX_AVERAGE_PENALTY = 0.15
 BIN_COUNT = 10

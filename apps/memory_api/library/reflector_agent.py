@@ -278,15 +278,24 @@ def _to_model(client: TemplateClient | LLM) -> LLM:
     """The model that the agent calls: that of an `LLMClient`, or the client itself if it has its
     own `invoke_with_template`. Raises TypeError for an object that is neither client nor model.
     """
-    is_standard = isinstance(client, LLMClient)
-    for name in () if hasattr(client, "complete") else _TEMPLATE_METHODS:
-        method: Any = getattr(client, name, None)
-        if callable(method) and not (is_standard and not _is_replaced(client, LLMClient, name)):
-            return TemplateLLM(cast("Any", method), type(client).__name__)
-    model: Any = client.chat_model if is_standard else client
+    if method := _find_own_template_method(client):
+        return TemplateLLM(method, type(client).__name__)
+    model: Any = client.chat_model if isinstance(client, LLMClient) else client
     _require_parts("llm_client", model, "complete")
     _require_fields("llm_client", model, "provider", "model", "endpoint")
     return model
+
+
+def _find_own_template_method(client: TemplateClient | LLM) -> Any:
+    """None for a model, and for an `LLMClient` that overrides neither of the two methods."""
+    if hasattr(client, "complete"):
+        return None
+    for name in _TEMPLATE_METHODS:
+        is_inherited = isinstance(client, LLMClient) and not _is_replaced(client, LLMClient, name)
+        method = getattr(client, name, None)
+        if callable(method) and not is_inherited:
+            return method
+    return None
 
 
 def _is_replaced(given: object, original: type, name: str) -> bool:

@@ -82,11 +82,7 @@ class ModelTranscriptAnalysis(BaseModel):
     @field_validator("bullet_tags", mode="before")
     @classmethod
     def _valid_tags(cls, value: Any) -> list[TranscriptTag]:
-        tags = valid_items(TranscriptTag, value)
-        given = cast("list[object]", value) if isinstance(value, list) else []
-        if len(tags) < len(given):
-            log.warning("bullet_tags_malformed", count=len(given) - len(tags))
-        return tags
+        return valid_items(TranscriptTag, value, log_event="bullet_tags_malformed")
 
 
 async def analyze_transcript(

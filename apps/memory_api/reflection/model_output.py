@@ -60,14 +60,19 @@ class ModelVerdict(BaseModel):
         return value.strip().lower() if isinstance(value, str) else value
 
 
-def valid_items(model: type[M], value: Any) -> list[M]:
-    """The valid items of a list. An invalid item does not affect the others."""
+def valid_items(model: type[M], value: Any, *, log_event: str = "") -> list[M]:
+    """The valid items of a list. An invalid item does not affect the others; `log_event` is logged
+    with their number.
+    """
     items: list[M] = []
-    for item in cast("list[Any]", value) if isinstance(value, list) else []:
+    given = cast("list[Any]", value) if isinstance(value, list) else []
+    for item in given:
         try:
             items.append(model.model_validate(item))
         except ValidationError:
             continue
+    if log_event and len(items) < len(given):
+        log.warning(log_event, count=len(given) - len(items))
     return items
 
 
@@ -200,10 +205,7 @@ class ModelReflection(BaseModel):
             {"do": rule} if isinstance(rule, str) else rule for rule in cast("list[Any]", value)
         ]
         given = [rule for rule in rules if not _is_empty_rule(rule)]
-        valid = valid_items(ReflectionRule, given)
-        if len(valid) < len(given):
-            log.warning("rules_malformed", count=len(given) - len(valid))
-        return valid[:MAX_RULES]
+        return valid_items(ReflectionRule, given, log_event="rules_malformed")[:MAX_RULES]
 
     @field_validator("cause_kind", mode="before")
     @classmethod
