@@ -88,9 +88,9 @@ def add_rows(report: Report, run: str, folder: Path) -> None:
             p_value(differences.get(arm)),
             f"{tokens:.0f}",
         )
-    learning = result["learning"]
-    calls = learning["calls_per_trace"]
-    report.row("learning", run, learning["traces"], f"{calls:.2f}", learning["bullets"])
+    if learning := result["learning"]:
+        calls = f"{learning['calls_per_trace']:.2f}"
+        report.row("learning", run, learning["traces"], calls, learning["bullets"])
 
 
 def find_scorer(folder: Path) -> Callable[[Json], float] | None:

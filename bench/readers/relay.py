@@ -28,6 +28,8 @@ import typer
 from bench.recordings import PATIENCE_SECONDS
 
 MAX_BATCH = 25
+MIN_REPEAT = 500
+"""Characters of a message that is written once for the prompts of a batch."""
 HEADING = re.compile(r"^### (\d{4}|end)[ \t]*$", re.MULTILINE)
 
 
@@ -147,9 +149,11 @@ class Relay:
         ask.mkdir(parents=True, exist_ok=True)
         answer.mkdir(exist_ok=True)
         name = f"{len(list(ask.glob('*.txt'))) + 1:03d}.txt"
-        prompts = ["\n\n".join(self.waiting[model].pop(key)) for key in keys]
+        parts = [self.waiting[model].pop(key) for key in keys]
+        prompts = ["\n\n".join(each) for each in parts]
         common = commonprefix(prompts).rpartition("\n")[0] if len(prompts) > 1 else ""  # noqa: RUF071
-        texts = [f"### {n:04d}\n{p[len(common) :].strip()}" for n, p in enumerate(prompts, 1)]
+        bodies = _without_repeats([prompt[len(common) :].strip() for prompt in prompts], parts)
+        texts = [f"### {n:04d}\n{body}" for n, body in enumerate(bodies, 1)]
         start = f"{len(prompts)} prompts."
         if common:
             start += f" They all begin with:\n\n{common}\n\n(the beginning ends here)"
@@ -182,6 +186,17 @@ def _parts(body: dict[str, Any]) -> list[str]:
             content = "\n".join(part.get("text", "") for part in content)
         parts.append(f"##### {message['role']}\n{content}")
     return parts
+
+
+def _without_repeats(texts: list[str], parts: list[list[str]]) -> list[str]:
+    """Long messages that several prompts contain, as a common system message, appear once."""
+    for part in dict.fromkeys(part for each in parts for part in each if len(part) > MIN_REPEAT):
+        found = [index for index, text in enumerate(texts) if part in text]
+        heading = part.partition("\n")[0]
+        for index in found[1:]:
+            reference = f"{heading}\n(the same as in ### {found[0] + 1:04d})"
+            texts[index] = texts[index].replace(part, reference)
+    return texts
 
 
 def _key(model: str, prompt: list[str]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .domain import DOMAINS
-from .episode import score_answer
+from .episode import Episode, score_answer
 from .model import Model, ModelError, run_task
 from .tasks import FEEDBACK, VARIANTS, Task, benchmark, find_task, reveal
 
@@ -89,7 +89,7 @@ def answer(options: argparse.Namespace) -> int:
     """Read one JSON document with `task_id`, `advice` and `arm`; print the answer."""
     request = json.load(sys.stdin)
     advice, arm = request.get("advice") or "", request.get("arm") or ""
-    document = run_task(_model(options), request["task_id"], advice, arm)
+    document = run_task(_model(options), Episode(request["task_id"]), advice, arm)
     sys.stdout.write(json.dumps(document) + "\n")
     return 0
 
@@ -126,7 +126,9 @@ def run(options: argparse.Namespace) -> int:
         options.output.open("a", encoding="utf8") as file,
         ThreadPoolExecutor(options.parallel) as pool,
     ):
-        for document in pool.map(lambda task_id: run_task(model, task_id, advice, "run"), open_):
+        for document in pool.map(
+            lambda task_id: run_task(model, Episode(task_id), advice, "run"), open_
+        ):
             document |= scored(document, options.feedback)
             done[document["task_id"]] = document
             file.write(json.dumps(document) + "\n")

@@ -8,9 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import Any
-
-from .episode import Episode
+from typing import Any, Protocol
 
 RETRIES = 3
 
@@ -62,9 +60,31 @@ class Model:
         raise ModelError(f"{request.full_url}: {problem}")
 
 
-def run_task(model: Model, task_id: str, advice: str = "", arm: str = "") -> dict[str, Any]:
+class Episode(Protocol):
+    """A run of one task: what to show to the model, and what it did so far."""
+
+    task_id: str
+    events: list[dict[str, Any]]
+
+    def prompt(self, advice: str = "") -> list[dict[str, str]]:
+        """The messages of the first call."""
+        ...
+
+    def say(self, reply: str) -> str | None:
+        """Execute a reply. Returns what to show next, or None at the end."""
+        ...
+
+    def answer(self) -> str:
+        """What the scorer needs."""
+        ...
+
+    def tools(self) -> list[dict[str, str]]:
+        """The tools, as a trace lists them."""
+        ...
+
+
+def run_task(model: Model, episode: Episode, advice: str = "", arm: str = "") -> dict[str, Any]:
     """Let a model do a task. Returns the document that `hansei eval` expects of an agent."""
-    episode = Episode(task_id)
     messages = episode.prompt(advice)
     total = {"input_tokens": 0, "output_tokens": 0}
     while True:
@@ -78,7 +98,7 @@ def run_task(model: Model, task_id: str, advice: str = "", arm: str = "") -> dic
             {"role": "user", "content": results},
         ]
     return {
-        "task_id": task_id,
+        "task_id": episode.task_id,
         "answer": episode.answer(),
         "events": episode.events,
         "tools": episode.tools(),
