@@ -30,6 +30,14 @@ def test_property_3_save_and_load(
     assert loaded.metadata.created_at == playbook.metadata.created_at
 
 
+def test_time_without_a_zone_is_utc(tmp_path: Path) -> None:
+    times = {"created_at": "2025-01-01T00:00:00", "updated_at": "2025-01-02T00:00:00+09:00"}
+    (tmp_path / "p.json").write_text(json.dumps({"metadata": times, "bullets": []}))
+    metadata = PlaybookStore(tmp_path).load("p").metadata
+    assert metadata.created_at.isoformat() == "2025-01-01T00:00:00+00:00"
+    assert metadata.updated_at.isoformat() == "2025-01-02T00:00:00+09:00"
+
+
 def test_missing_file_is_empty_playbook(tmp_path: Path) -> None:
     store = PlaybookStore(tmp_path / "deep" / "er")
     assert store.load("nobody").bullets == []

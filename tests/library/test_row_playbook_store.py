@@ -54,13 +54,20 @@ async def test_saved_playbook_has_its_own_creation_time(
     in_thread: Any, ace_bullets: list[Bullet]
 ) -> None:
     created = datetime(2024, 2, 3, 4, 5, tzinfo=UTC)
-    given = Playbook(metadata=PlaybookMetadata(created_at=created), bullets=ace_bullets[:2])
+    naive = datetime(2023, 1, 2, 3, 4)
+    metadata = [PlaybookMetadata(created_at=time) for time in (created, naive)]
+    given = [Playbook(metadata=times, bullets=ace_bullets[:2]) for times in metadata]
 
-    def use(store: RowPlaybookStore) -> Playbook:
-        store.save("dated", given)
-        return store.load("dated")
+    def use(store: RowPlaybookStore) -> list[Playbook]:
+        loaded: list[Playbook] = []
+        for playbook in given:
+            store.save("dated", playbook)
+            loaded.append(store.load("dated"))
+        return loaded
 
-    assert (await in_thread(use)).metadata.created_at == created
+    loaded = await in_thread(use)
+    assert [p.metadata.created_at for p in loaded] == [created, naive.replace(tzinfo=UTC)]
+    assert [p.metadata for p in loaded] == [p.metadata for p in given], "set by save"
 
 
 async def test_bad_name_is_refused(in_thread: Any) -> None:

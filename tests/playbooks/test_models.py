@@ -151,7 +151,7 @@ def test_json_round_trip_is_equal(playbook: Playbook) -> None:
 
 def test_stored_form_matches_document_example() -> None:
     data = {
-        "metadata": {"created_at": "2025-01-01T00:00:00", "updated_at": "2025-01-01T00:00:00"},
+        "metadata": {"created_at": "2025-01-01T00:00:00Z", "updated_at": "2025-01-01T00:00:00Z"},
         "bullets": [SPEC_BULLET],
     }
     playbook = Playbook.model_validate(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from datetime import UTC
 
 from hypothesis import strategies as st
 
@@ -59,7 +60,7 @@ bullets = st.builds(
     pinned=st.booleans(),
 )
 any_bullets = st.one_of(spec_bullets, bullets)
-times = st.datetimes()
+times = st.datetimes(timezones=st.just(UTC))
 
 
 def playbooks(

@@ -181,11 +181,20 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class PlaybookMetadata(BaseModel):
-    """Times from a file keep their time zone. Times set by the service are UTC."""
+def _utc_if_naive(time: datetime) -> datetime:
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
-    created_at: datetime = Field(default_factory=_now)
-    updated_at: datetime = Field(default_factory=_now)
+
+ZonedDatetime = Annotated[datetime, AfterValidator(_utc_if_naive)]
+
+
+class PlaybookMetadata(BaseModel):
+    """Times keep their time zone. One without a zone is UTC, as are the times set by the service,
+    because Python does not compare times with and without a zone.
+    """
+
+    created_at: ZonedDatetime = Field(default_factory=_now)
+    updated_at: ZonedDatetime = Field(default_factory=_now)
 
 
 class Playbook(BaseModel):

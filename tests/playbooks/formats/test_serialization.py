@@ -88,12 +88,12 @@ def test_current_spec4_format_is_read() -> None:
             ],
             "OTHERS": [],
         },
-        last_updated="2026-02-03T04:05:06",
+        last_updated="2026-02-03T04:05:06+00:00",
     )
     read = parse_playbook(text)
     assert seen(read.playbook) == [("PATTERNS & APPROACHES", "pat-001", "型", 3, 1)]
     assert [s.slug for s in read.sections] == ["pat", "oth"]
-    assert read.playbook.metadata.updated_at.isoformat() == "2026-02-03T04:05:06"
+    assert read.playbook.metadata.updated_at.isoformat() == "2026-02-03T04:05:06+00:00"
     assert json.loads(export_playbook(read.playbook, "sections", read.sections)) == json.loads(text)
 
 

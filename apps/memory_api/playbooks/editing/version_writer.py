@@ -52,9 +52,10 @@ async def write_version(
     prepared: Mapping[str, PreparedMemory],
     author: ChangeAuthor,
 ) -> ChangeResult:
-    """Writes the plan as one version, or nothing if it changes nothing. The caller holds the lock
-    of the playbook. Raises `PlaybookFull`.
+    """Writes the plan as one version. The order and the creation time of an imported file make no
+    version of their own. The caller holds the lock of the playbook. Raises `PlaybookFull`.
     """
+    playbook.created_at = plan.created_at or playbook.created_at
     deleted, changed = plan.deleted_keys, plan.changed
     positions = {k: n for k, n in plan.positions.items() if k in plan.after.bullets}
     sections = [section.model_dump() for section in plan.after.sections]
@@ -94,7 +95,6 @@ async def write_version(
         sections=sections if stores_sections else None,
     )
     _update_playbook(playbook, plan, sections)
-    playbook.created_at = plan.created_at or playbook.created_at
     playbook.updated_at = created_at
     playbook.deleted_at = created_at if plan.deletes_playbook else None
     await session.flush()

@@ -133,15 +133,14 @@ def _plan_import(
 
 
 def _created_at(parsed: ParsedPlaybook) -> datetime | None:
-    """The time in the file, if it has one that is not in the future. Only the format `bullets` has
-    it.
+    """The time in the file, if it has one that is not in the future and that can be stored. Only
+    the format `bullets` has it.
     """
     metadata = parsed.playbook.metadata
     if parsed.form != "bullets" or "created_at" not in metadata.model_fields_set:
         return None
-    time = metadata.created_at
-    time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return time if time <= datetime.now(UTC) else None
+    first = datetime.min.replace(tzinfo=UTC)
+    return metadata.created_at if first <= metadata.created_at <= datetime.now(UTC) else None
 
 
 def _quarantine_harmful(plan: ChangePlan) -> ChangePlan:
