@@ -14,7 +14,7 @@ The client looks for the file in this order:
 3. `~/.hansei`
 
 A file of step 2 can come with a cloned repository, so it may name a service on this machine only,
-and no key but its own is sent there.
+by host and port, and no key but its own is sent there.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from hansei.errors import ConfigurationError
 DATA_DIR = ".hansei"
 FILE_NAME = "credentials.json"
 DEFAULT_URL = "http://127.0.0.1:8321"
-_LOCAL_URL = re.compile(
-    r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?(/[^\s@\\]*)?", re.IGNORECASE
-)
-"""A URL of this machine, without user and password."""
+_LOCAL_URL = re.compile(r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+"""A URL of this machine, without user, password, path and query: a path would choose what requests
+do at any service of this machine.
+"""
 
 
 class CredentialsWarning(UserWarning):
@@ -165,8 +165,8 @@ def _require_local(url: str, path: Path) -> None:
     if not _LOCAL_URL.fullmatch(url):
         raise ConfigurationError(
             f"{path} names {url}. A file in the current folder or above may only name a service on"
-            " this machine, because it can come with a cloned repository. To use it, set"
-            f" HANSEI_URL and HANSEI_API_KEY, or HANSEI_DATA_DIR={path.parent}."
+            " this machine, by host and port, because it can come with a cloned repository. To use"
+            f" it, set HANSEI_URL and HANSEI_API_KEY, or HANSEI_DATA_DIR={path.parent}."
         )
 
 

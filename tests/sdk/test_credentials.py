@@ -136,6 +136,9 @@ def test_stored_key_is_not_sent_to_another_url(
         "http://evil.example/127.0.0.1",
         "http://user@127.0.0.1",
         "http://localhost.evil.example",
+        "http://127.0.0.1:8404/containers/create?x=",
+        "http://localhost:8404?x=",
+        "http://[::1]:8404#x",
     ],
 )
 @pytest.mark.parametrize("key", ["", "hsk_env"])

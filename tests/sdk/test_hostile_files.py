@@ -1,4 +1,4 @@
-"""Files that are made to stop the command that reads them."""
+"""Files that are made to stop the command that reads them, or to lead it to files of the user."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from hansei.cli.main import app
+from hansei.cli.options import open_input
 from hansei.credentials import load_credentials
 from hansei.errors import ConfigurationError
 from hansei.playbook_import import ImportedLesson, merge_lessons, parse_lessons
 from hansei.recording.delivery import parse_run
 from hansei.session_files import read_session_file
+from tests.sdk.stub_service import KEY, StubService
 
 
 def test_comments_without_an_end_take_no_quadratic_time() -> None:
@@ -75,3 +79,53 @@ def test_many_lessons_without_keys_take_no_quadratic_time() -> None:
     merged, _ = merge_lessons([], lessons)
     assert time.process_time() - started < 2
     assert len({bullet["id"] for bullet in merged}) == len(lessons)
+
+
+@pytest.fixture
+def clone(nobody: Path, service: StubService, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cloned folder, which is the current one, with links to a file of the user."""
+    monkeypatch.setenv("HANSEI_URL", service.url)
+    monkeypatch.setenv("HANSEI_API_KEY", KEY)
+    diary = nobody / "home" / "diary"
+    diary.write_text('{"events": [{"event_type": "tool_call", "content": "PIN 4711"}]}\n')
+    here = nobody / "here"
+    (here / "docs").mkdir()
+    (here / "docs" / "good.md").write_text("# Rules")
+    for link in ("AGENTS.md", "traces.jsonl", "docs/notes.txt"):
+        (here / link).symlink_to(diary)
+    (here / "linked").symlink_to(nobody / "home")
+    return here
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("playbook", "import", "team", "AGENTS.md"),
+        ("reflect", "traces.jsonl"),
+        ("collection", "add", "docs", "AGENTS.md"),
+        ("collection", "add", "docs", "linked"),
+        ("reflect", "linked/diary"),
+    ],
+)
+def test_link_out_of_a_cloned_folder_is_not_read(
+    clone: Path, service: StubService, command: tuple[str, ...]
+) -> None:
+    done = CliRunner().invoke(app, list(command))
+    assert done.exit_code == 1, done.output
+    assert f"leads to {clone.parent / 'home'}" in " ".join(done.stderr.split())
+    assert not service.calls
+
+
+def test_links_out_of_a_folder_of_documents_are_skipped_and_named(
+    clone: Path, service: StubService
+) -> None:
+    done = CliRunner().invoke(app, ["collection", "add", "docs", "docs"])
+    assert "docs/notes.txt leads to" in " ".join(done.stderr.split())
+    assert [call.query["source"] for call in service.calls] == [["docs/good.md"]]
+
+
+def test_input_from_a_device_is_read(tmp_path: Path) -> None:
+    """`hansei reflect /dev/stdin < FILE` and `hansei reflect <(COMMAND)`."""
+    (tmp_path / "input").write_text("x")
+    with (tmp_path / "input").open("rb") as file, open_input(f"/dev/fd/{file.fileno()}") as source:
+        assert source.read() == b"x"

@@ -20,6 +20,7 @@ from hansei.cli.terminal import (
     print_text,
     truncate,
 )
+from hansei.coding_agents.hook_settings import require_inside
 from hansei.models import ChunkHit, Document, Match
 
 if TYPE_CHECKING:
@@ -78,10 +79,10 @@ def add_documents(
     as_json: AsJson = False,
 ) -> None:
     """Add documents. A document that was added before under the same path is replaced."""
+    files = list(_list_files(paths))
     with open_client() as client:
         documents = [
-            client.collections.documents.add(name, path, project_id=project)
-            for path in _list_files(paths)
+            client.collections.documents.add(name, file, project_id=project) for file in files
         ]
         if wait:
             documents = [_wait(client, name, document, project) for document in documents]
@@ -158,15 +159,22 @@ def search_collection(
 
 
 def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Skips the links that lead out of a folder. Raises `BadRequestError` if a path is one."""
     for path in paths:
-        if path.is_dir():
-            yield from sorted(
-                file
-                for file in path.rglob("*")
-                if file.is_file() and file.suffix.lower() in SUFFIXES
-            )
-        else:
+        require_inside(path)
+        if not path.is_dir():
             yield path
+            continue
+        folder = path.resolve()
+        for file in sorted(path.rglob("*")):
+            if not file.is_file() or file.suffix.lower() not in SUFFIXES:
+                continue
+            if (target := file.resolve()).is_relative_to(folder):
+                yield file
+            else:
+                print_message(
+                    f"{file} leads to {target} by a symbolic link, outside {path}. Skipped."
+                )
 
 
 def _wait(client: Hansei, name: str, document: Document, project: str | None) -> Document:

@@ -16,6 +16,7 @@ import typer
 
 from hansei._operations import PointInTime
 from hansei.cli.terminal import open_client
+from hansei.coding_agents.hook_settings import require_inside
 from hansei.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ def check_readable(name: str) -> str:
 
 @contextmanager
 def open_input(name: str) -> Generator[BufferedReader[Any]]:
+    """Raises `BadRequestError` for a link out of the current folder."""
     if name != STDIN:
+        require_inside(Path(name))
         with BufferedReader(FileIO(name), BUFFER_BYTES) as file:
             yield file
         return

@@ -21,6 +21,7 @@ Scope = Literal["user", "project", "local"]
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "SubagentStop", "SessionEnd")
 HOOK_TIMEOUT_SECONDS = 15
 """The limit in the settings. A hook ends itself earlier, see `hooks.TIME_LIMIT_SECONDS`."""
+_DEVICES = (Path("/dev"), Path("/dev/fd"))
 _OUR_COMMAND = re.compile(r"\bhansei\b.* hooks run\b")
 
 
@@ -151,12 +152,14 @@ def require_inside(path: Path) -> None:
     `BadRequestError`.
     """
     here, written = Path.cwd(), Path(os.path.normpath(path.absolute()))
+    if written.parent in _DEVICES:  # links of the system, such as /dev/stdin
+        return
     folder = (here if written.is_relative_to(here) else written.parent).resolve()
     target = written.resolve()
     if not target.is_relative_to(folder):
         raise BadRequestError(
-            f"{path} leads to {target} by a symbolic link, outside {folder}. Nothing was written."
-            " Remove the link, or name the file that it leads to."
+            f"{path} leads to {target} by a symbolic link, outside {folder}. Remove the link, or"
+            " name the file that it leads to."
         )
 
 
