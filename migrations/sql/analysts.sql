@@ -31,31 +31,42 @@ grant execute on function analytics.login_tenant to hansei_analyst;
 
 -- In these functions, a join of pg_stat_activity with a table that Citus copies to its nodes would run without the rights of the view: hence
 -- MATERIALIZED.
--- Ends the sessions of logins whose tenant is not active, and transactions of logins that are open for ten minutes: they would keep VACUUM
--- from removing rows and fill the queue of notifications. Returns how many.
-create function analytics.end_login_sessions(p_max_transaction interval default '10 minutes') returns bigint language sql security definer set search_path = pg_catalog, pg_temp as $$
+-- Ends transactions of logins that are open for ten minutes, because they would keep VACUUM from removing rows and fill the queue of
+-- notifications, and the sessions of logins whose tenant is not active. Returns how many. The first statement reads only catalogs: it must not
+-- wait for a table that the transaction of a login has locked.
+create function analytics.end_login_sessions(p_max_transaction interval default '10 minutes') returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
+declare
+    transactions bigint;
+    sessions bigint;
+begin
+    select count(*) filter (where pg_terminate_backend(a.pid)) into transactions
+    from pg_stat_activity a
+    join pg_auth_members m on m.member = a.usesysid and m.roleid = 'hansei_analyst'::regrole and not m.admin_option
+    where a.datname = current_database() and a.xact_start < now() - p_max_transaction;
+
     with logins as materialized (
         select l.role_name, t.status from analytics.logins l left join public.tenants t on t.id = l.tenant_id
     )
-    select count(*) filter (where pg_terminate_backend(a.pid))
+    select count(*) filter (where pg_terminate_backend(a.pid)) into sessions
     from pg_stat_activity a
     join logins l on l.role_name = a.usename
     where a.datname = current_database()
-      and (l.status is distinct from 'active' or a.xact_start < now() - p_max_transaction)
-$$;
+      and l.status is distinct from 'active' and (a.xact_start < now() - p_max_transaction) is not true;
+    return transactions + sessions;
+end $$;
 revoke execute on function analytics.end_login_sessions from public;
 
 -- The sessions of logins, with their parallel workers, which have a leader.
-create function analytics.login_sessions() returns table (pid integer, role_name name, leader_pid integer) language sql security definer set search_path = pg_catalog, pg_temp as $$
+create function analytics.login_sessions() returns table (pid integer, role_name name, leader_pid integer, transaction_start timestamptz) language sql security definer set search_path = pg_catalog, pg_temp as $$
     with logins as materialized (select l.role_name from analytics.logins l)
-    select a.pid, a.usename, a.leader_pid
+    select a.pid, a.usename, a.leader_pid, a.xact_start
     from pg_stat_activity a
     join logins l on l.role_name = a.usename
     where a.datname = current_database()
 $$;
 revoke execute on function analytics.login_sessions from public;
-grant usage on schema analytics to hansei_worker;
-grant execute on function analytics.login_sessions to hansei_worker;
+grant usage on schema analytics to hansei_app, hansei_worker;
+grant execute on function analytics.login_sessions to hansei_app, hansei_worker;
 grant execute on function analytics.end_login_sessions to hansei_worker;
 
 do $$
@@ -138,7 +149,10 @@ begin
     if not found then
         return false;
     end if;
-    execute format('revoke connect on database %I from %I', current_database(), p_role_name);
+    perform pg_terminate_backend(pid) from pg_stat_activity where usename = p_role_name;
+    -- The rights of the login, and whatever it stored. Only a member of a role may do that.
+    execute format('grant %I to %I', p_role_name, current_user);
+    execute format('drop owned by %I', p_role_name);
     execute format('drop role %I', p_role_name);
     return true;
 end $$;

@@ -43,7 +43,7 @@ where relnamespace = 'public'::regnamespace and relkind in ('r', 'p')
   and relname <> 'alembic_version'
 union all
 select format('drop function %s', oid::regprocedure) from pg_proc
-where pronamespace = 'public'::regnamespace
+where pronamespace = 'public'::regnamespace and pg_get_userbyid(proowner) = current_user
   and not exists (select from pg_depend d where d.objid = pg_proc.oid and d.deptype = 'e')
 union all
 select format('drop type %I', typname) from pg_type

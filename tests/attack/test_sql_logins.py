@@ -16,6 +16,7 @@ import asyncpg
 import psutil
 import pytest
 from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError
 
 from memory_api.analytics.login_priority import LOWEST_PRIORITY, lower_priority
 from memory_api.analytics.queries import LoginSession, list_login_sessions
@@ -235,6 +236,45 @@ async def test_long_transactions_of_logins_end(
     assert await end_sessions(worker_runtime) == 0
     assert await end_sessions(worker_runtime, timedelta(0)) == 1
     assert await idle.fetchval("select 1") == 1
+    with pytest.raises(CLOSED):
+        await login.fetchval("select 1")
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "create rule r as on update to tenants do instead nothing",
+        "alter index tenants_pkey depends on extension vector",
+        "create trigger t after insert on tickets execute function nothing()",
+        "create statistics s on id, status from tenants",
+        "comment on table api_keys is 'x'",
+        "alter table memories add x int",
+        "alter default privileges grant select on tables to public",
+        "create temporary table x (y int)",
+    ],
+)
+async def test_definitions_of_logins_wait_for_no_lock(
+    worker_runtime: Runtime, owner: Sessions, tenant: TestTenant, open_login, definition: str
+) -> None:
+    """PostgreSQL locks the table before it checks the rights, and all others would wait behind."""
+    login = await open_login(tenant)
+    await login.execute("set default_transaction_read_only = off")
+    await login.execute("set lock_timeout = '5s'")
+    async with owner.without_tenant() as session:
+        await session.execute(text("lock table tenants, tickets, api_keys, memories in share mode"))
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match=r"define or change|temporary"):
+            await login.execute(definition)
+
+
+async def test_long_transactions_of_logins_end_while_a_table_is_locked(
+    worker_runtime: Runtime, owner: Sessions, tenant: TestTenant, open_login
+) -> None:
+    login = await open_login(tenant)
+    await login.execute("begin; select 1")
+    async with owner.without_tenant() as session:
+        await session.execute(text("lock table tenants in access exclusive mode"))
+        with pytest.raises(DBAPIError, match="lock timeout"):
+            await end_sessions(worker_runtime, timedelta(0))
     with pytest.raises(CLOSED):
         await login.fetchval("select 1")
 

@@ -39,6 +39,7 @@ from memory_api.runs.lifecycle import new_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.schemas import OutcomeConflict, OutcomeType
+from tests.analytics.conftest import open_login as open_login
 from tests.conftest import Database, TestTenant
 from tests.support.api_calls import new_trace
 from tests.support.server_command import run_command, run_command_here
@@ -99,6 +100,11 @@ async def test_table_without_forced_row_security_is_found(
             "their sessions cannot be ended",
         ),
         (
+            "alter event trigger hansei_logins disable",
+            "alter event trigger hansei_logins enable",
+            "it may use definitions, which lock tables",
+        ),
+        (
             "grant execute on function lo_export(oid, text) to hansei_app",
             "revoke execute on function lo_export(oid, text) from hansei_app",
             "files of the database server: it may use lo_export",
@@ -118,6 +124,20 @@ async def test_rights_of_logins_are_checked(
     assert (found.ok, message in found.message) == (False, True), found
     assert "superuser.sql" in found.fix
     assert (await check_logins(runtime.sessions)).ok
+
+
+async def test_endless_statements_of_logins_are_found(
+    runtime: Runtime, tenant: TestTenant, open_login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = await open_login(tenant)
+    await login.execute("begin; select 1")
+    assert (await check_logins(runtime.sessions)).ok
+    statement = str(database_checks.ENDLESS_SESSIONS).replace("15 minutes", "0 minutes")
+    monkeypatch.setattr(database_checks, "ENDLESS_SESSIONS", text(statement))
+    found = await check_logins(runtime.sessions)
+    assert not found.ok
+    assert "hansei_sql_" in found.message
+    assert "restart PostgreSQL" in found.fix
 
 
 async def test_missing_and_invalid_indexes_are_found(runtime: Runtime, database: Database) -> None:

@@ -39,3 +39,21 @@ async def test_login_is_created_and_dropped(
         await asyncpg.connect(login["url"])
     missing = await run("no-such-tenant")
     assert (missing.exit_code, "not found" in missing.output) == (1, True)
+
+
+async def test_login_is_dropped_with_what_it_stored_and_its_sessions(
+    tenant: TestTenant, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSEI_OWNER_URL", database.url("hansei_owner"))
+    login = json.loads((await run(tenant.slug, "--json")).stdout)
+    connection = await asyncpg.connect(login["url"])
+    await connection.execute("set default_transaction_read_only = off")
+    await database.server.run("alter event trigger hansei_logins disable", database.name)
+    try:
+        await connection.execute("alter default privileges grant select on tables to public")
+    finally:
+        await database.server.run("alter event trigger hansei_logins enable", database.name)
+    dropped = await run(tenant.slug, "--drop", login["role"])
+    assert dropped.exit_code == 0, dropped.output
+    with pytest.raises((asyncpg.AdminShutdownError, asyncpg.InterfaceError)):
+        await connection.fetchval("select 1")

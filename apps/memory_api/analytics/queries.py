@@ -127,7 +127,9 @@ class LoginSession:
 async def list_login_sessions(sessions: Sessions) -> Sequence[LoginSession]:
     """The sessions of all logins of this database. Needs the worker role."""
     async with sessions.without_tenant() as session:
-        found = await session.execute(text("select * from analytics.login_sessions()"))
+        found = await session.execute(
+            text("select pid, role_name, leader_pid from analytics.login_sessions()")
+        )
         return [LoginSession(*row) for row in found]
 
 

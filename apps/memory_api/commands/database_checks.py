@@ -65,6 +65,9 @@ LOGIN_RIGHTS = text(
     " union all select 'the database ' || datname from pg_database"
     " where datallowconn and datname <> current_database()"
     " and has_database_privilege('hansei_analyst', oid, 'connect')"
+    " union all select 'definitions, which lock tables'"
+    " where not exists (select from pg_event_trigger"
+    " where evtname = 'hansei_logins' and evtenabled in ('O', 'A'))"
     " order by 1"
 )
 FILE_RIGHTS = text(
@@ -77,6 +80,10 @@ OWNER_RIGHTS = text(
     " and pg_has_role(r.oid, 'pg_signal_backend', 'usage')"
     " from pg_proc p join pg_roles r on r.oid = p.proowner"
     " where p.oid = 'analytics.end_login_sessions'::regproc"
+)
+ENDLESS_SESSIONS = text(
+    "select role_name || ' (pid ' || pid || ')' from analytics.login_sessions()"
+    " where transaction_start < now() - interval '15 minutes' order by pid"
 )
 NOTIFICATION_USAGE = text("select pg_notification_queue_usage()")
 DATABASE_SIZE = text("select pg_database_size(current_database())")
@@ -179,6 +186,10 @@ async def check_logins(sessions: Sessions) -> CheckResult:
     if not has_rights:
         message = "logins for SQL have no limit of temporary files, and their sessions cannot be"
         return CheckResult("logins", False, f"{message} ended", fix)
+    if endless := await _fetch_names(sessions, ENDLESS_SESSIONS):
+        message = f"PostgreSQL could not interrupt the statement of {_list(endless)}"
+        fix = "VACUUM removes no old rows until it ends. If it does not, restart PostgreSQL."
+        return CheckResult("logins", False, message, fix)
     return CheckResult("logins", True, "logins for SQL are limited")
 
 

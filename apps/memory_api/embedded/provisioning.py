@@ -21,10 +21,11 @@ _ROLES = {
     APP: "login nosuperuser nobypassrls noreplication nocreatedb nocreaterole",
     WORKER: "login nosuperuser nobypassrls noreplication nocreatedb nocreaterole",
 }
-# `create extension` is the last statement of `_prepare_schema`. So if the extension is current,
-# provisioning is complete.
+# The last statements of `_prepare_schema`, and what the newest release added to it.
 _IS_COMPLETE = (
-    "select installed_version = default_version from pg_available_extensions where name = 'vector'"
+    "select installed_version = default_version"
+    " and exists (select from pg_event_trigger where evtname = 'hansei_logins')"
+    " from pg_available_extensions where name = 'vector'"
 )
 
 

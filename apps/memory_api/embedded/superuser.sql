@@ -34,3 +34,18 @@ revoke usage on language plpgsql from public;
 grant usage on language plpgsql to hansei_owner;
 -- The owner's function analytics.end_login_sessions ends sessions of logins.
 grant pg_signal_backend, pg_read_all_stats to hansei_owner with inherit true, set false;
+-- CREATE RULE, COMMENT, ALTER … DEPENDS ON EXTENSION and other definitions lock a table before they check the rights of the role. A waiting lock
+-- stops all later statements on that table, so a login must not even begin a definition.
+create or replace function public.refuse_definitions_of_logins() returns event_trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if exists (
+        select from pg_auth_members m
+        join pg_roles login on login.oid = m.member
+        join pg_roles analyst on analyst.oid = m.roleid
+        where analyst.rolname = 'hansei_analyst' and login.rolname in (session_user, current_user) and not m.admin_option
+    ) then
+        raise insufficient_privilege using message = 'a login for SQL must not define or change anything';
+    end if;
+end $$;
+drop event trigger if exists hansei_logins;
+create event trigger hansei_logins on ddl_command_start execute function public.refuse_definitions_of_logins();
