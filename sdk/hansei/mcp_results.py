@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from mcp.types import CallToolResult, InputRequiredResult
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hansei.models import EventType, Match
@@ -11,6 +15,8 @@ from hansei.models import EventType, Match
 
 class RecordedEvent(BaseModel):
     """One event of an agent run."""
+
+    model_config = ConfigDict(extra="forbid")
 
     event_type: EventType
     content: str = Field(default="", description="Text, arguments or response.")
@@ -85,13 +91,49 @@ class AgentAnswer(ToolResult):
     intervention: OpenQuestion | None = Field(description="In state `waiting`: ask your user.")
 
 
-def describe_arguments(error: ValidationError) -> str:
-    """One line for each argument that is missing or invalid."""
+class ToolServer(MCPServer):
+    def add_tool(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Add a tool that refuses unknown arguments. The SDK would ignore them."""
+        super().add_tool(fn, *args, **kwargs)
+        tool = self._tool_manager.list_tools()[-1]
+        arguments = tool.fn_metadata.arg_model
+        arguments.model_config["extra"] = "forbid"
+        arguments.model_rebuild(force=True)
+        tool.parameters["additionalProperties"] = False
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. Errors are the sentences of the HTTP API, without the SDK's prefix; invalid
+        arguments are named as it names fields.
+        """
+        try:
+            return await super().call_tool(name, arguments, context)
+        except UnexpectedToolError:
+            raise
+        except ToolError as error:
+            cause = error.__cause__
+            tool = self._tool_manager.get_tool(name)
+            if isinstance(cause, ValidationError) and tool is not None:
+                raise ToolError(describe_arguments(cause, tool.parameters)) from error
+            if isinstance(cause, ToolError):
+                raise ToolError(str(cause)) from error
+            raise
+
+
+def describe_arguments(error: ValidationError, schema: Mapping[str, Any]) -> str:
+    """One line for each argument that is missing, invalid or unknown. `schema` is that of the
+    arguments.
+    """
     lines: list[str] = []
     for each in error.errors(include_url=False, include_context=True, include_input=False):
         message = each["msg"].removeprefix("Input should be ")
         if each["type"] == "missing":
             message = "This argument is required."
+        elif each["type"] == "extra_forbidden":
+            is_argument = len(each["loc"]) == 1
+            names = schema["properties"] if is_argument else RecordedEvent.model_fields
+            message = f"Unknown argument. Allowed: {', '.join(names)}."
         elif message != each["msg"]:
             message = f"Must be {message}."
         lines.append(f"{'.'.join(map(str, each['loc']))}: {message}")

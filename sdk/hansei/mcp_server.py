@@ -22,18 +22,15 @@ from mcp.server.mcpserver.exceptions import (
     ResourceError,
     ResourceNotFoundError,
     ToolError,
-    UnexpectedToolError,
 )
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INTERNAL_ERROR,
-    CallToolResult,
-    InputRequiredResult,
     ListResourcesResult,
     Resource,
     ToolAnnotations,
 )
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from hansei.client import AsyncHansei
 from hansei.errors import HanseiError, NotFoundError
@@ -47,7 +44,7 @@ from hansei.mcp_results import (
     RecordedEvent,
     RecordedVerdict,
     StoredTrace,
-    describe_arguments,
+    ToolServer,
 )
 from hansei.models import AgentRun, Bullet, OutcomeType
 
@@ -85,26 +82,6 @@ Wait = Annotated[
 ]
 
 
-class _Server(MCPServer):
-    async def call_tool(
-        self, name: str, arguments: dict[str, Any], context: Context | None = None
-    ) -> CallToolResult | InputRequiredResult:
-        """Call a tool. Errors are the sentences of the HTTP API, without the SDK's prefix; invalid
-        arguments are named as it names fields.
-        """
-        try:
-            return await super().call_tool(name, arguments, context)
-        except UnexpectedToolError:
-            raise
-        except ToolError as error:
-            cause = error.__cause__
-            if isinstance(cause, ValidationError):
-                raise ToolError(describe_arguments(cause)) from error
-            if isinstance(cause, ToolError):
-                raise ToolError(str(cause)) from error
-            raise
-
-
 def create_mcp_server(connect: Connect) -> MCPServer:
     async def list_playbook_resources(
         ctx: ServerRequestContext[Any, Any], call_next: CallNext
@@ -132,7 +109,7 @@ def create_mcp_server(connect: Connect) -> MCPServer:
             ]
         )
 
-    server = _Server(
+    server = ToolServer(
         "hansei",
         title="Hansei",
         instructions=INSTRUCTIONS,

@@ -191,6 +191,26 @@ async def test_key_scope_and_arguments_are_checked(app, tenant, support: str) ->
         ]
 
 
+async def test_unknown_argument_is_refused(app, tenant, support: str) -> None:
+    """They were ignored: a misspelled filter found everything."""
+    async with connect(app, tenant) as mcp:
+        text = await refused(mcp, "search_bullets", playbook="support", section_filter=["X"])
+        assert text == (
+            "section_filter: Unknown argument. Allowed: playbook, query, top_k, min_match,"
+            " project_id."
+        )
+        event = {"event_type": "tool_call", "tool": "refund"}
+        text = await refused(mcp, "create_trace", tusk="refund", events=[event])
+        assert text.splitlines() == [
+            "task: This argument is required.",
+            "events.0.tool: Unknown argument. Allowed: event_type, content, tool_name, error.",
+            "tusk: Unknown argument. Allowed: task, events, outcome, playbook, retrieval_id,"
+            " used_bullet_keys, answer, external_id, project_id.",
+        ]
+        for tool in (await mcp.list_tools()).tools:
+            assert tool.input_schema["additionalProperties"] is False, tool.name
+
+
 async def test_every_tool_has_an_output_schema(app, tenant, support: str) -> None:
     async with connect(app, tenant) as mcp:
         schemas = {tool.name: tool.output_schema for tool in (await mcp.list_tools()).tools}
