@@ -47,11 +47,14 @@ class ImportedLesson:
 
 
 def detect_format(text: str, file_name: str) -> ImportFormat:
-    """`bullets` stands for every format that the service reads by itself."""
+    """`bullets` stands for every format that the service reads by itself, and for a file that is
+    none, which the service refuses.
+    """
     if text.lstrip().startswith(("{", "[")) and not _ACE_BULLET.search(text):
         value = _parse_json(text)
         if isinstance(value, list):
-            return "mem0"
+            entries = cast("list[Any]", value)
+            return "mem0" if any(isinstance(entry, dict) for entry in entries) else "bullets"
         if isinstance(value, dict):
             fields = cast(Json, value)
             if any(isinstance(fields.get(name), dict) for name in ("skills", "bullets")):

@@ -123,6 +123,7 @@ def test_corrupt_file_is_logged_raised_and_unchanged(
             "bullets.0.helpful: Must be greater than or equal to 0.",
         ),
         (b'{"foo": 1}', "line 1: not a playbook: 'bullets' is required."),
+        (b"[]", "line 1: JSON, but not an object"),
     ],
 )
 def test_corrupt_file_has_the_sentence_of_an_import(

@@ -93,6 +93,8 @@ def test_mem0_memories_are_lessons_of_their_category() -> None:
         (json.dumps(MEM0), "x.json", "mem0"),
         (json.dumps(MEM0["results"]), "-", "mem0"),
         ("{", "x.json", "bullets"),
+        ("[]", "x.json", "bullets"),
+        ('["x"]', "x.json", "bullets"),
     ],
 )
 def test_format_is_detected(text: str, name: str, expected: str) -> None:

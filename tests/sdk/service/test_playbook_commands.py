@@ -158,6 +158,9 @@ async def test_import_that_loses_work_is_refused(playbook: Command, tmp_path: Pa
     late = await playbook("import", "pay", "-", "--if-match", "0", stdin=ACE)
     assert late.exit_code == 1
     assert late.stderr.startswith("error: ")
+    for text in ("[]", '["x"]'):
+        wrong = await playbook("import", "pay", "-", stdin=text)
+        assert wrong.stderr == "error: line 1: JSON, but not an object\n", "as from a PUT"
     damaged = await playbook("import", "pay", "-", stdin='{"bullets": [{"id": 7}]}')
     assert damaged.exit_code == 1
     assert "bullets.0.id: " in damaged.stderr
