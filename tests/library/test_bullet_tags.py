@@ -125,6 +125,14 @@ def test_flat_playbook_of_older_versions_is_counted() -> None:
     ]
 
 
+def test_playbook_of_spec_2_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    bullet = {"id": "shr-00001", "section": "rules", "content": "Count twice.", "helpful": 2}
+    book = {"metadata": {}, "bullets": [copy.copy(bullet), {"id": "shr-00002"}]}
+    tags = [tag("shr-00001", "helpful"), tag("shr-00001", "harmful"), tag("shr-00002", "helpful")]
+    assert apply_bullet_tags(book, tags)["bullets"][0] == bullet | {"helpful": 3, "harmful": 1}
+    assert "no key point is named 'shr-00002'" in capsys.readouterr().err
+
+
 def test_sections_win_over_flat_key_points() -> None:
     book = {"sections": {"OTHERS": ["new"]}, "key_points": ["old"]}
     assert format_playbook(book, "{key_points}").endswith("[oth-001] helpful=0 harmful=0 :: new")

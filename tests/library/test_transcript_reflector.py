@@ -19,6 +19,7 @@ from memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper
 from memory_api.llm.prompts import packaged_prompt_directory
 from memory_api.llm.registry import open_llm
 from memory_api.llm.wrappers import RetryingLLM
+from memory_api.playbooks.models import Playbook
 from memory_api.traces.importers.messages import messages_to_events
 from memory_api.traces.importers.session_lines import parse_messages
 from tests.support.cases import each_case
@@ -100,6 +101,15 @@ async def test_scn_refl_003_02_no_citations(model: LLM, stub: StubProvider) -> N
     without, guided = (c.user.split("Names that the agent cited:")[1][:200] for c in stub.calls)
     assert without.startswith(" (none)")
     assert "pat-001, mis-001" in guided
+
+
+async def test_playbook_of_spec_2_is_read(model: LLM, stub: StubProvider) -> None:
+    """It was taken for an empty playbook, and every tag was dropped."""
+    bullet = {"id": "pat-001", "section": "rules", "content": "use type hints"}
+    stub.queue(answer(GOOD))
+    playbook = Playbook.model_validate({"bullets": [bullet]}).to_document()
+    assert await run_reflector(MESSAGES, playbook, ["pat-001"], llm=model) == GOOD
+    assert "[pat-001] helpful=0 harmful=0 :: use type hints" in stub.calls[0].user
 
 
 @pytest.mark.parametrize(

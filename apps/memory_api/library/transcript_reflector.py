@@ -173,8 +173,8 @@ async def run_reflector(
 ) -> dict[str, Any]:
     """Analyzes a session: `{"analysis": …, "bullet_tags": [{"name", "tag", "rationale"}]}`. Never
     raises; both are empty after an error, which is logged without its message, and if no message
-    has a text or a tool call. `playbook` may have
-    an older form: plain texts, or a flat list `key_points`.
+    has a text or a tool call. `playbook` may have an older form (plain texts, or a flat list
+    `key_points`) or that of S2.
 
     With `cited_ids` the model tags these key points, otherwise those that it recognizes in the
     messages. `llm` defaults to the configured model. `retry` wraps a model that has no retries of

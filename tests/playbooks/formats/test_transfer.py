@@ -105,6 +105,29 @@ async def test_import_of_poorer_format_keeps_other_fields(api: AsyncClient) -> N
     assert kept["free form"]["pinned"] is True
 
 
+async def test_sections_keep_the_condition_of_a_bullet(api: AsyncClient) -> None:
+    """A program that reads S4's format got the advice without when it applies."""
+    book, copy = Book(api), Book(api, "copy")
+    bullet = {"id": "pat-001", "section": "OTHERS", "content": "Split it."}
+    plain = bullet | {"id": "pat-002", "content": "Read."}
+    await book.put({"bullets": [bullet | {"when_to_use": "an export is large"}, plain]})
+    exported = (await api.get(book.url, params={"format": "sections"})).json()
+    first, second = exported["sections"]["OTHERS"]
+    assert first["when_to_use"] == "an export is large"
+    assert set(second) == {"name", "text", "helpful", "harmful"}
+    for target in (book, copy):
+        assert (await target.put(exported)).json()["notes"] == []
+        found = {b["id"]: b.get("when_to_use", "") for b in await target.bullets()}
+        assert found == {"pat-001": "an export is large", "pat-002": ""}
+    del first["when_to_use"]
+    second["when_to_use"] = "before a change"
+    await book.put(exported)
+    changed = {b["id"]: b for b in await book.bullets()}
+    assert changed["pat-001"]["when_to_use"] == "an export is large", "not in the file"
+    assert changed["pat-002"]["when_to_use"] == "before a change"
+    assert "before a change" in changed["pat-002"]["searchable_text"]
+
+
 async def test_import_quarantines_harmful_bullets(api: AsyncClient) -> None:
     book = Book(api)
     lines = (

@@ -1,8 +1,9 @@
 """Reads S4's playbook where it is used as it is, without an import: in `sections`, or in the flat
-list `key_points` of older files. An entry is a key point `{name, text, helpful, harmful}`, an older
-one `{name, text, score}`, or only a text. Pure.
+list `key_points` of older files. An entry is a key point `{name, text, helpful, harmful}`, with
+`when_to_use` if the advice has a condition, an older one `{name, text, score}`, or only a text. The
+active `bullets` of S2's playbook are key points too. Pure.
 
-`section_forms.parse_spec4` reads the same forms for an import and refuses what it cannot read.
+`serialization.parse_playbook` reads the same forms for an import and refuses what it cannot read.
 Here such an entry is skipped.
 """
 
@@ -17,7 +18,7 @@ from memory_api.playbooks.sections import DEFAULT_SECTIONS, find_section
 from memory_api.playbooks.state import parse_key
 
 FLAT_SECTION = "OTHERS"
-"""The section of the entries of `key_points`."""
+"""The section of the entries of `key_points`, and of a bullet without one."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class KeyPoint:
     section: str
     name: str
     text: str
+    when_to_use: str
     helpful: int
     harmful: int
     entries: list[Any]
@@ -48,7 +50,8 @@ class KeyPoint:
             raise ValueError(f"`{tag}` is {fields[tag]!r}, not a whole number from 0")
         if "score" in fields and not _is_score(fields["score"]):
             raise ValueError(f"`score` is {fields['score']!r}, not a number")
-        fields.setdefault("name", self.name)
+        if _name(fields) is None:
+            fields["name"] = self.name
         if "score" in fields and not {"helpful", "harmful"} <= fields.keys():
             del fields["score"]  # the counters replace it
             fields.setdefault("helpful", self.helpful)
@@ -64,21 +67,31 @@ def list_key_points(playbook: Mapping[str, Any]) -> list[KeyPoint]:
             numbers[parsed[0]] = max(numbers.get(parsed[0], 0), parsed[1])
     key_points: list[KeyPoint] = []
     for (section, entries, position), entry in _entries(playbook):
-        text = entry if isinstance(entry, str) else _fields(entry).get("text")
-        if not isinstance(text, str):
+        fields = _fields(entry)
+        text = entry if isinstance(entry, str) else fields.get("text", fields.get("content"))
+        if not isinstance(text, str) or fields.get("status", "active") != "active":
             continue
         name = _name(entry)
         if name is None:
             slug = (find_section(DEFAULT_SECTIONS, section) or DEFAULT_SECTIONS[-1]).slug
             numbers[slug] = numbers.get(slug, 0) + 1
             name = f"{slug}-{numbers[slug]:03d}"
-        helpful, harmful = _counters(_fields(entry))
-        key_points.append(KeyPoint(section, name, text, helpful, harmful, entries, position))
+        when: Any = fields.get("when_to_use")
+        when_to_use = when if isinstance(when, str) else ""
+        counters = _counters(fields)
+        key_points.append(KeyPoint(section, name, text, when_to_use, *counters, entries, position))
     return key_points
 
 
 def _entries(playbook: Mapping[str, Any]) -> Iterator[tuple[tuple[str, list[Any], int], Any]]:
-    """(section, list, position) and the entry. `sections` wins over `key_points`."""
+    """(section, list, position) and the entry. `bullets` wins over `sections`, and that over
+    `key_points`.
+    """
+    bullets: Any = playbook.get("bullets")
+    if isinstance(bullets, list):
+        for position, bullet in enumerate(cast("list[Any]", bullets)):
+            yield (str(_fields(bullet).get("section") or FLAT_SECTION), bullets, position), bullet
+        return
     sections: Any = playbook.get("sections")
     if sections is None:
         sections = {FLAT_SECTION: playbook.get("key_points")}
@@ -93,7 +106,8 @@ def _fields(entry: Any) -> Mapping[str, Any]:
 
 
 def _name(entry: Any) -> str | None:
-    name = _fields(entry).get("name")
+    fields = _fields(entry)
+    name = fields.get("name", fields.get("id"))
     return name if isinstance(name, str) and name else None
 
 

@@ -3,8 +3,8 @@
 ACE: `[id] helpful=H harmful=M :: text`, one bullet per line, under `## SECTION` headings. As an
 extension, the further lines of a text with several lines begin with four spaces.
 
-S4: sections of `{name, text, helpful, harmful}`. Older files with plain strings or one score are
-read too.
+S4: sections of `{name, text, helpful, harmful}`. As an extension, an entry whose bullet has a
+condition has `when_to_use`. Older files with plain strings or one score are read too.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class ParsedEntry:
     content: str = ""
     helpful: int = 0
     harmful: int = 0
+    when_to_use: str | None = None
+    """None if the entry does not have the field."""
 
 
 @dataclass
@@ -113,7 +115,7 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-_ENTRY_FIELDS = {"name", "text", "helpful", "harmful", "score"}
+_ENTRY_FIELDS = {"name", "text", "helpful", "harmful", "score", "when_to_use"}
 
 
 def parse_spec4(data: Mapping[str, Any]) -> ParsedEntries:
@@ -145,13 +147,19 @@ def format_spec4(groups: Iterable[tuple[str, list[Bullet]]], playbook: Playbook)
         "version": "1.0",
         "last_updated": playbook.metadata.updated_at.isoformat(),
         "sections": {
-            section: [
-                {"name": b.id, "text": b.content, "helpful": b.helpful, "harmful": b.harmful}
-                for b in bullets
-            ]
-            for section, bullets in groups
+            section: [_format_entry(bullet) for bullet in bullets] for section, bullets in groups
         },
     }
+
+
+def _format_entry(bullet: Bullet) -> dict[str, Any]:
+    entry = {
+        "name": bullet.id,
+        "text": bullet.content,
+        "helpful": bullet.helpful,
+        "harmful": bullet.harmful,
+    }
+    return entry | ({"when_to_use": bullet.when_to_use} if bullet.when_to_use else {})
 
 
 def _parse_entry(parsed: ParsedEntries, location: str, section: str, entry: Any) -> ParsedEntry:
@@ -162,13 +170,15 @@ def _parse_entry(parsed: ParsedEntries, location: str, section: str, entry: Any)
     fields = cast("Mapping[str, Any]", entry)
     if unknown := sorted(fields.keys() - _ENTRY_FIELDS):
         parsed.notes.append(f"{location}: not imported: {', '.join(unknown)}")
-    text, name = fields.get("text"), fields.get("name")
+    text, name, when_to_use = (fields.get(key) for key in ("text", "name", "when_to_use"))
     if not isinstance(text, str):
         raise CorruptPlaybook(f"{location}.text", "must be a string")
+    if when_to_use is not None and not isinstance(when_to_use, str):
+        raise CorruptPlaybook(f"{location}.when_to_use", "must be a string")
     if name is not None and not (isinstance(name, str) and name):
         raise CorruptPlaybook(f"{location}.name", "must be a non-empty string")
     helpful, harmful = _counters(fields, location)
-    return ParsedEntry(location, section, name, text, helpful, harmful)
+    return ParsedEntry(location, section, name, text, helpful, harmful, when_to_use)
 
 
 def _counters(fields: Mapping[str, Any], location: str) -> tuple[int, int]:

@@ -2,7 +2,8 @@
 text.
 
 A parsed export equals the playbook except for times, as far as the format has the fields:
-`sections` and `ace` contain only active bullets, with section, key, content and two counters.
+`sections` and `ace` contain only active bullets, with section, key, content and two counters, and
+`sections` with `when_to_use`.
 """
 
 from __future__ import annotations
@@ -167,15 +168,16 @@ def _to_playbook(
     bullets: list[Bullet] = []
     for entry, key in zip(parsed.entries, keys, strict=True):
         _check_counts(entry.location, entry.helpful, entry.harmful)
-        bullets.append(
-            Bullet(
-                id=key,
-                section=entry.section,
-                content=entry.content,
-                helpful=entry.helpful,
-                harmful=entry.harmful,
-            )
-        )
+        fields: dict[str, Any] = {
+            "id": key,
+            "section": entry.section,
+            "content": entry.content,
+            "helpful": entry.helpful,
+            "harmful": entry.harmful,
+        }
+        if entry.when_to_use is not None:
+            fields["when_to_use"] = entry.when_to_use
+        bullets.append(Bullet.model_validate(fields))
     time = parsed.updated_at
     times = {} if time is None else {"created_at": time, "updated_at": time}
     metadata = PlaybookMetadata.model_validate(times)

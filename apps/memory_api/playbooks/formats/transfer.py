@@ -50,8 +50,9 @@ from memory_api.runtime import Runtime
 
 _TEXTS = ("section", "content", "searchable_text", "source_trajectory", "when_to_use", "title")
 _LISTS = ("keywords", "tags")
-_SHORT_FORMAT_FIELDS = ("section", "content", "helpful", "harmful")
-"""The fields of a bullet in the formats `sections` and `ace`. An import does not change others."""
+_SHORT_FORMAT_FIELDS = ("section", "content", "helpful", "harmful", "when_to_use")
+"""The fields of a bullet in the formats `sections` and `ace`. An import changes those of the file.
+"""
 
 
 async def load_playbook(session: AsyncSession, playbook: PlaybookRow) -> Playbook:
@@ -197,9 +198,9 @@ def _update_bullet(before: Bullet | None, imported: Bullet) -> Bullet:
     """The bullet with the fields that the formats `sections` and `ace` contain."""
     if before is None:
         return imported
-    fields = {name: getattr(imported, name) for name in _SHORT_FORMAT_FIELDS}
-    after = before.model_copy(update=fields)
-    if after.content != before.content:
+    given = [name for name in _SHORT_FORMAT_FIELDS if name in imported.model_fields_set]
+    after = before.model_copy(update={name: getattr(imported, name) for name in given})
+    if (after.content, after.when_to_use) != (before.content, before.when_to_use):
         after = after.model_copy(update={"searchable_text": after.default_searchable_text()})
     return after.model_copy(update={"status": "active"})
 

@@ -119,14 +119,15 @@ def render_block(
 
 def format_playbook(playbook: Mapping[str, Any], template: str | None = None) -> str:
     """Format a playbook of spec 4 for a prompt: every key point with its counters, by section.
-    Accepts older forms of the file (`formats/key_points.py`).
+    Accepts older forms of the file and that of spec 2 (`formats/key_points.py`).
 
     Omits empty sections. Returns '' for a playbook without key points.
     """
     lines: dict[str, list[str]] = {}
     for point in list_key_points(playbook):
         counters = f"helpful={point.helpful} harmful={point.harmful}"
-        line = f"[{point.name}] {counters} :: {_indent(point.text, '    ')}"
+        advice = _format_advice("", point.when_to_use, point.text)
+        line = f"[{point.name}] {counters} :: {_indent(advice, '    ')}"
         lines.setdefault(point.section, []).append(line)
     blocks = ["\n".join([_heading(section), *lines[section]]) for section in lines]
     return _fill(template or _default_template(), "\n\n".join(blocks)) if blocks else ""
@@ -145,12 +146,16 @@ def format_advice(bullet: ShownBullet) -> str:
     """Title, condition and advice of a bullet as one text, without repetitions and without the key:
     `Large exports. When an export is large: split the period into months.`
     """
-    text = bullet.content
-    if bullet.when_to_use and (when := parts_not_in_content(bullet.when_to_use, bullet.content)):
-        is_whole = when == bullet.when_to_use.strip()
+    return _format_advice(bullet.title, bullet.when_to_use, bullet.content)
+
+
+def _format_advice(title: str, condition: str, content: str) -> str:
+    text = content
+    if when := parts_not_in_content(condition, content):
+        is_whole = when == condition.strip()
         text = f"{_format_condition(when)} {text}" if is_whole else f"{text} {when}"
-    if bullet.title and (title := parts_not_in_content(bullet.title, bullet.content)):
-        text = f"{_end_with(title, '.')} {text}"
+    if heading := parts_not_in_content(title, content):
+        text = f"{_end_with(heading, '.')} {text}"
     return text
 
 
