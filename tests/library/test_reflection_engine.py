@@ -15,7 +15,7 @@ from memory_api.core.errors import NotFound
 from memory_api.core.telemetry import configure_logging
 from memory_api.library.reflection_engine import NothingLearned, ReflectionEngineV2
 from memory_api.memories.search.query import SearchFilters
-from memory_api.reflection.context import Evidence
+from memory_api.reflection.evidence import Evidence
 from memory_api.reflection.generate import GeneratedReflection
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.trace_analysis.context import ReflectionContext

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -443,6 +446,15 @@ def test_run_blocks_without_event_loop(stub: StubProvider, store: PlaybookStore)
         agent = ReflectorAgent(client, ReflectorPromptBuilder(), store)
         for _ in range(2):
             assert agent.run(*ASKED).insights == [Insight(**insight())]
+
+
+def test_agent_imports_no_search() -> None:
+    """It takes the keys of the bullets from the trajectory."""
+    code = "import sys, memory_api.library.reflector_agent; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    modules = [name for name in run.stdout.split() if name.startswith("memory_api.")]
+    assert "memory_api.library.reflector_rounds" in modules
+    assert [name for name in modules if re.search("search|retriev|queries", name)] == []
 
 
 def test_rules_reflect_without_a_model(store: PlaybookStore) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from memory_api.core.ids import new_id
-from memory_api.reflection.context import Evidence, TraceContext
+from memory_api.reflection.context import TraceContext
 from memory_api.reflection.episode import episode_draft, episode_text
+from memory_api.reflection.evidence import Evidence
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.traces.tables import TraceRow

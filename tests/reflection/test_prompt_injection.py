@@ -13,7 +13,7 @@ import pytest
 from memory_api.llm.model_session import ModelSession
 from memory_api.llm.prompts import Prompt, PromptMessages
 from memory_api.llm.registry import open_llm
-from memory_api.reflection.context import Evidence, PromptBullet
+from memory_api.reflection.evidence import Evidence, PromptBullet
 from memory_api.reflection.generate import (
     GeneratedReflection,
     generate_reflection,

@@ -11,7 +11,7 @@ import pytest
 from memory_api.llm.model_session import packaged_prompt
 from memory_api.llm.prompts import load_prompt
 from memory_api.llm.structured_output import strict_schema
-from memory_api.reflection.context import Evidence
+from memory_api.reflection.evidence import Evidence
 from memory_api.reflection.model_output import ModelReflection
 from memory_api.reflection.prompt import PROMPT_BY_OUTCOME, build_messages
 from memory_api.trace_analysis.analyze import analyze_trace

@@ -13,7 +13,7 @@ from httpx2 import AsyncClient
 from memory_api.library.reflection_engine import NothingLearned, ReflectionEngineV2
 from memory_api.llm.model_session import ModelSession
 from memory_api.llm.registry import open_llm
-from memory_api.reflection.context import Evidence
+from memory_api.reflection.evidence import Evidence
 from memory_api.reflection.generate import GeneratedReflection, generate_reflection
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.trace_analysis.context import ReflectionContext

@@ -24,7 +24,7 @@ from memory_api.llm.structured_output import request_structured
 from memory_api.llm.wrappers import MeteredLLM
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.playbooks.models import Bullet
-from memory_api.reflection.context import Evidence, analyze
+from memory_api.reflection.evidence import Evidence, analyze
 from memory_api.reflection.fact_text import fact_sentences
 from memory_api.reflection.model_output import (
     ModelVerdict,

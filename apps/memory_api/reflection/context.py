@@ -6,26 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import NotFound
-from memory_api.core.isolated_work import run_isolated
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval.prompt_block import format_advice
 from memory_api.reflection.bullet_usage import UsedBullet, load_bullet_usage
+from memory_api.reflection.evidence import Evidence, PromptBullet, PromptLesson
 from memory_api.runs.chain import OUTCOME
 from memory_api.runs.tables import RunRow
-from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
-from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.event_cache import EVENT_CACHE
 from memory_api.traces.queries import (
     get_trace,
@@ -45,47 +41,6 @@ TOOLS = "tools"
 
 TASK_KNOWLEDGE = load_statement("reflection/context.sql", "task_knowledge")
 BULLETS_OF_LESSONS = load_statement("reflection/context.sql", "bullets_of_lessons")
-
-
-@dataclass(frozen=True)
-class PromptBullet:
-    """A used bullet as a model sees it. `usage` is named, cited or served."""
-
-    key: str
-    text: str
-    usage: str = "served"
-
-
-@dataclass(frozen=True)
-class PromptLesson:
-    """A stored lesson of the same task, or of a task with the same tools. A model that is shown it
-    can name it instead of writing it again.
-    """
-
-    text: str
-    memory_id: UUID
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What is known besides the trace: earlier attempts, newest first, the ground truth, a test
-    report. `bullets`, `lessons` and `task_hints` are for the prompt.
-    """
-
-    attempts: Sequence[Attempt] = ()
-    ground_truth: Any = None
-    test_report: str | None = None
-    bullets: Sequence[PromptBullet] = ()
-    lessons: Sequence[PromptLesson] = ()
-    task_hints: Sequence[str] = ()
-    """Hints that earlier reflections noted for this task, newest first."""
-    focus: str | None = None
-    """What the owner of the playbook wants to keep."""
-
-    @property
-    def attempts_in_order(self) -> list[Attempt]:
-        """The attempts, oldest first."""
-        return list(reversed(self.attempts))
 
 
 @dataclass(frozen=True)
@@ -132,32 +87,6 @@ async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceCont
         tools=to_tools(trace.tools),
     )
     return TraceContext(trace, context, Evidence(attempts, trace.ground_truth, trace.test_report))
-
-
-async def analyze(context: ReflectionContext, evidence: Evidence) -> Sequence[Fact]:
-    """The facts of a trace, in a process of its own if the input is large. Raises `WorkTimeout`."""
-    analyze = partial(
-        analyze_trace,
-        context,
-        attempts=evidence.attempts_in_order,
-        ground_truth=evidence.ground_truth,
-        test_report=evidence.test_report,
-    )
-    return await run_isolated(analyze, input_size(context, evidence), context.tenant_id)
-
-
-def input_size(context: ReflectionContext, evidence: Evidence) -> int:
-    """About how many characters there are to analyze. An event counts for 100 more, for the work
-    that does not depend on its length.
-    """
-    events = [*context.events, *(e for attempt in evidence.attempts for e in attempt.events)]
-    texts = (context.task_description, context.task_goal, evidence.test_report)
-    truth = evidence.ground_truth
-    return (
-        sum(len(event.content) + 100 for event in events)
-        + sum(len(text) for text in texts if text)
-        + (len(truth) if isinstance(truth, str) else len(str(truth)))
-    )
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from memory_api.llm.prompts import PromptMessages
 from memory_api.llm.structured_output import request_structured
 from memory_api.llm.wrappers import MeteredLLM
 from memory_api.reflection import rules
-from memory_api.reflection.context import Evidence, analyze, input_size
 from memory_api.reflection.event_text import event_id_of
+from memory_api.reflection.evidence import Evidence, analyze, input_size
 from memory_api.reflection.model_output import (
     ACTIONS,
     CAUSES_WITHOUT_RULES,

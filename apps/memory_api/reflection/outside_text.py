@@ -25,7 +25,7 @@ from memory_api.memories.editing import rewrite_memory
 from memory_api.memories.index.drafts import ADVICE_KINDS, MemoryDraft, PreparedMemory
 from memory_api.memories.queries import get_memory, list_linked_traces
 from memory_api.memories.schemas import MemoryStatus
-from memory_api.reflection.context import Evidence
+from memory_api.reflection.evidence import Evidence
 from memory_api.text.quotations import (
     QUOTATIONS,
     find_quotations_of,

@@ -25,7 +25,6 @@ from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.inbox.inbox import add_lessons
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.verdicts.record import NewVerdict
-from memory_api.reflection.context import analyze
 from memory_api.reflection.credit.verdicts import (
     PreparedVerdicts,
     limit_model_verdicts,
@@ -34,6 +33,7 @@ from memory_api.reflection.credit.verdicts import (
     save_verdicts,
 )
 from memory_api.reflection.episode import find_episode
+from memory_api.reflection.evidence import analyze
 from memory_api.reflection.generation_log import log_generation, report_stored
 from memory_api.reflection.lesson_storage import (
     SavedLesson,

@@ -21,7 +21,6 @@ from memory_api.llm.prompts import (
 from memory_api.llm.structured_output import schema_text
 from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
 from memory_api.reflection.attempt_text import fold_attempts, render_attempts
-from memory_api.reflection.context import Evidence, PromptBullet, PromptLesson
 from memory_api.reflection.event_text import (
     EventPiece,
     ShownContents,
@@ -30,6 +29,7 @@ from memory_api.reflection.event_text import (
     fit_events,
     to_json,
 )
+from memory_api.reflection.evidence import Evidence, PromptBullet, PromptLesson
 from memory_api.reflection.evidence_text import (
     StatedError,
     called_tools,

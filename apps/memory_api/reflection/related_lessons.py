@@ -13,12 +13,12 @@ from memory_api.memories.search.query import SearchColumns, SearchFilters, Searc
 from memory_api.memories.search.search import embed_query, search_columns_in_session
 from memory_api.reflection.context import (
     TOOLS,
-    PromptLesson,
     TraceContext,
     show_as_bullets,
     used_tools,
     without_copies,
 )
+from memory_api.reflection.evidence import PromptLesson
 from memory_api.runtime import Runtime
 from memory_api.trace_analysis.arguments import as_items
 from memory_api.trace_analysis.context import ReflectionContext

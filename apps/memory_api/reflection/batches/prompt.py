@@ -18,7 +18,8 @@ from memory_api.llm.prompts import (
 )
 from memory_api.llm.structured_output import schema_text
 from memory_api.reflection.batches.model_output import BatchReflection
-from memory_api.reflection.context import Evidence, PromptBullet, PromptLesson, without_copies
+from memory_api.reflection.context import without_copies
+from memory_api.reflection.evidence import Evidence, PromptBullet, PromptLesson
 from memory_api.reflection.evidence_text import tool_lines
 from memory_api.reflection.prompt import PromptParts, bullet_lines, fenced_lines, lesson_lines
 from memory_api.trace_analysis.context import ReflectionContext

@@ -43,10 +43,10 @@ from memory_api.reflection.batches.queries import (
 )
 from memory_api.reflection.context import (
     ReflectionInput,
-    analyze,
     load_reflection_input,
     load_task_knowledge,
 )
+from memory_api.reflection.evidence import analyze
 from memory_api.reflection.model_output import ModelReflection, SharedReflection
 from memory_api.reflection.outside_text import outside_texts_of
 from memory_api.reflection.prompt import DATA_PROMPT, PROMPT_BY_OUTCOME
