@@ -1094,7 +1094,7 @@ class AgentRun(Model):
     plan_id: str | None
     complexity: float | None
     engine: str | None
-    """What made the plan: `template` or `llm`."""
+    """What made the plan: `template`, `llm`, or `caller` if the request had a plan."""
     cited_bullets: list[str]
     """Bullets of the playbook that the plan follows."""
     steps: list[PlanStepView]
@@ -1344,7 +1344,7 @@ class ExecutionPlan(Model):
     steps: list[PlanStep]
     requires_confirmation: bool = False
     success_criteria: str = ""
-    engine: Literal["template", "llm"] = "template"
+    engine: Literal["template", "llm", "caller"] = "template"
     cited_bullets: list[str]
 
 

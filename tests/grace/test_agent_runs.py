@@ -221,7 +221,8 @@ def step(number: int, action: str = "counter", *depends_on: int, **more: Any) ->
 async def test_steps_run_in_dependency_order(agent: Agent, counter: Counter) -> None:
     agent.config = config(executor={"max_parallel": 2, "cooldown_seconds": 0})
     plan = {"steps": [step(1), step(2), step(3, "counter", 1, 2), step(4, "counter", 3)]}
-    run = await agent.ask("count", plan=plan, interactive=False)
+    run = await agent.ask("count", plan=plan | {"engine": "llm"}, interactive=False)
+    assert run["engine"] == "caller", "whatever the plan says"
     assert sorted(counter.calls[:2]) == ["q1", "q2"]
     assert counter.calls[2:] == ["q3", "q4"]
     assert [each["attempt_count"] for each in run["steps"]] == [1, 1, 1, 1]

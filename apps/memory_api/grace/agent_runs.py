@@ -113,7 +113,7 @@ def _parse_plan(
     tools = frozenset(available_tools(config, has_model=has_model))
     try:
         plan = ExecutionPlan.model_validate(
-            (body.plan or {}) | {"original_query": body.query, "engine": "template"}
+            (body.plan or {}) | {"original_query": body.query, "engine": "caller"}
         )
     except ValidationError as error:
         first = error.errors()[0]

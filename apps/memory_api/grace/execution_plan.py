@@ -98,7 +98,8 @@ class ExecutionPlan(BaseModel):
     steps: list[PlanStep] = Field(min_length=1, max_length=MAX_STEPS)
     requires_confirmation: bool = False
     success_criteria: str = ""
-    engine: Literal["template", "llm"] = "template"
+    engine: Literal["template", "llm", "caller"] = "template"
+    """What made the plan. `caller`: who started the run, instead of the planner."""
     cited_bullets: list[str] = Field(default_factory=list)
     """Keys of the bullets of the playbook that the plan follows."""
 

@@ -229,7 +229,9 @@ class AgentRun(ResponseModel):
     sources: list[dict[str, Any]] = Field(description="The passages that the answer cites.")
     plan_id: str | None
     complexity: float | None
-    engine: str | None = Field(description="What made the plan: `template` or `llm`.")
+    engine: str | None = Field(
+        description="What made the plan: `template`, `llm`, or `caller` if the request had a plan."
+    )
     cited_bullets: list[str] = Field(description="Bullets of the playbook that the plan follows.")
     steps: list[PlanStepView] = Field(description="Empty in lists.")
     intervention: Intervention | None = Field(description="The open question, in state `waiting`.")
