@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
+REPORT_SECONDS := 15
 
 .PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check freeze openapi client docs audit dist release-check
 
@@ -16,6 +17,7 @@ run: setup ## start PostgreSQL, API and worker; print an API key and a curl comm
 	@exec $(BIN)/hansei up $(ARGS)
 
 test: setup-dev ## run all tests on a real PostgreSQL
+	@echo "$(or $(ARGS),All tests): pytest collects and starts PostgreSQL for up to a minute, then prints dots. All tests take about 15 minutes on 2 cores."
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-fast: setup-dev ## tests without a database, and one request to each route
@@ -81,15 +83,23 @@ $(VENV)/bin/python:
 	@echo "Creating the Python environment $(VENV) …"
 	@$(PYTHON) -m venv $(VENV)
 
+# $(call install,LOCK FILE): installs, and says how far it is, because `pip -q` prints nothing.
+install = (seconds=0; while sleep $(REPORT_SECONDS) >/dev/null 2>&1; do \
+	  seconds=$$((seconds + $(REPORT_SECONDS))); \
+	  echo "  $$seconds s: $$(ls $(VENV)/lib/python*/site-packages 2>/dev/null | grep -c 'dist-info$$')" \
+	    "of about $$(grep -c '^[a-z].*==' $(1)) packages installed"; done) & reporter=$$!; \
+	trap "kill $$reporter" EXIT; trap "exit 130" INT TERM; \
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r $(1)
+
 # hansei and hansei-server are installed as .pth files and entry points, without a download.
 $(VENV)/.installed: $(VENV)/bin/python requirements.lock pyproject.toml sdk/pyproject.toml
 	@echo "Installing the packages of the service (about a minute, 470 MB) …"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(call install,requirements.lock)
 	@echo "Installing Hansei …"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./sdk -e .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
 	@echo "Installing the packages of the tests …"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(call install,requirements-dev.lock)
 	@touch $@

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from hansei import testing
     from hansei.client import AsyncHansei, Hansei
     from hansei.errors import HanseiError
     from hansei.evaluation.evaluate import evaluate
@@ -31,6 +32,7 @@ __all__ = [
     "outcome",
     "render",
     "search",
+    "testing",
     "tool",
     "trace",
     "traced",
@@ -59,9 +61,15 @@ _MODULES = {
 }
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("hansei")
+    if name == "testing":
+        return import_module("hansei.testing")
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'hansei' has no attribute {name!r}")

@@ -49,7 +49,7 @@ class FoundBullet(ToolResult):
     helpful: int
     harmful: int
     score: float
-    match: Match = Field(description="How well the bullet fits the query.")
+    match: Match | None = Field(description="How well the bullet fits the query, if there is one.")
 
 
 class FoundBullets(ToolResult):

@@ -211,6 +211,12 @@ async def test_unknown_argument_is_refused(app, tenant, support: str) -> None:
             assert tool.input_schema["additionalProperties"] is False, tool.name
 
 
+async def test_search_without_a_query_has_no_match(app, tenant, support: str) -> None:
+    async with connect(app, tenant) as mcp:
+        (found,) = (await call(mcp, "search_bullets", playbook="support"))["results"]
+    assert (found["id"], found["match"]) == (support, None)
+
+
 async def test_every_tool_has_an_output_schema(app, tenant, support: str) -> None:
     async with connect(app, tenant) as mcp:
         schemas = {tool.name: tool.output_schema for tool in (await mcp.list_tools()).tools}

@@ -55,6 +55,22 @@ def recipe(target: str) -> list[str]:
     return [line.partition(" #")[0].strip() for line in found[1].splitlines()]
 
 
+@pytest.mark.parametrize("status", [0, 3])
+def test_installation_says_how_far_it_is(status: int, tmp_path: Path) -> None:
+    """`pip -q` prints nothing for more than a minute."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\nsleep 2.5\nexit {status}\n")
+    python.chmod(0o755)
+    package = tmp_path / "lib" / "python3.11" / "site-packages" / "a-1.dist-info"
+    package.mkdir(parents=True)
+    command = ["make", "setup", f"VENV={tmp_path}", "REPORT_SECONDS=1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (done.returncode == 0) == (status == 0), done.stderr
+    assert re.search(r"2 s: 1 of about \d+ packages installed", done.stdout), done.stdout
+    assert (tmp_path / ".installed").exists() == (status == 0)
+
+
 @each_case("name", SCHEMAS)
 def test_schema(name: str) -> None:
     assert schema_accepts(ROOT / name, SCHEMAS[name])

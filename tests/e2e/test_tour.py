@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from uuid import uuid4
 
 from hansei import Hansei
+from hansei.recording.advice import MAX_WAIT_SECONDS
 from tests.e2e.conftest import INSTALLED, Up, until
+from tests.sdk.stub_service import KEY, Call, Reply, StubService
 from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -58,7 +64,8 @@ def shows(page: str, output: str) -> bool:
 
 def test_tour_runs_as_printed(running: Up) -> None:
     """As a tenant that has no data yet."""
-    (running.home.folder / "examples").symlink_to(ROOT / "examples")
+    (running.home.folder / "examples").mkdir()
+    shutil.copy(ROOT / "examples" / "traces.jsonl", running.home.folder / "examples")
     assert running.home.run("tenant", "create", "tour", capture_output=True).returncode == 0
     new_key = ("key", "create", "--tenant", "tour", "--scope", "admin", "--json")
     key = json.loads(running.home.run(*new_key, capture_output=True).stdout)["key"]
@@ -96,6 +103,27 @@ def test_tour_runs_as_printed(running: Up) -> None:
     run(program)
     until(lambda: shows(shown.output, run(shown)), "a counter that moved")
     assert not shows(shown.output, before)
+
+
+class BusyService(StubService):
+    """Takes longer than an agent waits for its advice by default."""
+
+    def respond(self, call: Call) -> Reply:
+        if not call.path.endswith("/render"):
+            return super().respond(call)
+        time.sleep(1.2 * MAX_WAIT_SECONDS)
+        advice = {"text": "[pat-00001] Correct the amount.", "bullet_keys": ["pat-00001"]}
+        return 200, advice | {"retrieval_id": str(uuid4())}
+
+
+def test_script_gets_its_advice_from_a_busy_service(tmp_path: Path) -> None:
+    *_, program, _ = blocks()
+    with BusyService() as service:
+        access = {"HANSEI_URL": service.url, "HANSEI_API_KEY": KEY, "PYTHONPATH": f"{ROOT / 'sdk'}"}
+        programs = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
+        subprocess.run(["bash", "-c", program.command], env=access | programs, check=True)
+        outcomes = Counter(trace["outcome"] for trace in service.traces.values())
+    assert outcomes == {"success": 4, "failure": 4}
 
 
 def test_other_outputs_are_found() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import shutil
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from memory_api.commands.up import WELCOME
 from tests.e2e.conftest import Home, StartUp, Up, is_gone, start_up, until
 from tests.support.paths import ROOT
 
@@ -99,6 +101,38 @@ def test_busy_port_error_names_owner(running: Up) -> None:
     assert f"Port {port} is in use by pid" in second.stderr
     assert "--port" in second.stderr
     assert "Traceback" not in second.stderr
+
+
+def test_banner_names_the_playbook_that_its_request_teaches(running: Up) -> None:
+    fields = {"url": running.told["url"], "key": running.told["api_key"], "data": ""}
+    banner = WELCOME.format(**fields)
+    request = re.search(r"-d '(.*)'", banner, re.S)
+    shown = re.search(r"`hansei (playbook show \S+ --status all)`", banner)
+    assert request, banner
+    assert shown, banner
+    with running.client as client:
+        answer = client.post("/api/v1/reflections/generate", json=json.loads(request[1]))
+        assert answer.status_code == 200, answer.text
+    command = shown[1].split()
+    until(
+        lambda: "awaiting confirmation" in running.home.run(*command, capture_output=True).stdout,
+        "a bullet that waits",
+    )
+
+
+def test_second_service_of_a_folder_puts_the_address_back(running: Up) -> None:
+    home = running.home
+    stored = home.data / "credentials.json"
+    before = json.loads(stored.read_text())
+    second = start_up(home)
+    try:
+        assert json.loads(stored.read_text())["url"] == second.told["url"] != before["url"]
+        assert f"{before['url']} runs with this folder, too" in home.log.read_text()
+    finally:
+        with second.process:  # closes its pipe
+            assert second.interrupt() == 0
+    assert json.loads(stored.read_text()) == before
+    assert home.run("playbook", "list", capture_output=True).returncode == 0
 
 
 def test_commands_work_while_server_runs(running: Up) -> None:

@@ -12,14 +12,16 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
-from hansei.cli.main import CLIENT_COMMANDS, app
+from hansei.cli.main import CLIENT_COMMANDS, SERVER_COMMANDS, app
 from hansei.cli.playbook_output import print_consolidation
 from hansei.cli.reflect import StallDetector
 from hansei.cli.terminal import print_json, sanitize
 from hansei.credentials import Credentials, save_credentials
 from hansei.models import Run
+from memory_api.__main__ import register
 from tests.sdk.stub_service import KEY, RECORDED, Fault, StubService, page, problem
 from tests.support.paths import ROOT
 
@@ -356,6 +358,15 @@ def test_client_commands_lists_every_command() -> None:
         each.typer_instance.info.name for each in app.registered_groups if each.typer_instance
     }
     assert commands | groups == set(CLIENT_COMMANDS)
+
+
+def test_server_commands_lists_every_command() -> None:
+    """Without the server, the others would be unknown commands."""
+    server = typer.Typer()
+    register(server)
+    commands = {each.callback.__name__ for each in server.registered_commands if each.callback}
+    groups = {each.name for each in server.registered_groups}
+    assert commands | groups - {"prepare"} == {*SERVER_COMMANDS, "prepare"}
 
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:

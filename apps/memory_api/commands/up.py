@@ -11,8 +11,8 @@ import asyncio
 import json as jsonlib
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -57,12 +57,14 @@ Hansei is running.   API {url}   docs {url}/docs   console {url}/console
   data  {data}
   key   {key}   (admin: it may do everything in its tenant)
 
-Try it: a run that corrects itself. The answer has a strategy, which waits in the playbook until a
-second run teaches it.
+Try it: a run that corrects itself. Its strategy waits in the playbook `first` until a run that
+differs in more than numbers teaches it too, or you confirm it.
+`hansei playbook show first --status all` shows it.
 
-curl -s {url}/api/v1/reflections/generate \\
+curl -sw '\\n' {url}/api/v1/reflections/generate \\
   -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \\
-  -d '{{"outcome": "success", "task_description": "Count the sales", "events": [
+  -d '{{"playbook": "first", "task_description": "Count the sales", "outcome": "success",
+        "events": [
         {{"event_type": "tool_call", "tool_name": "sql", "content": "SELECT * FROM sales"}},
         {{"event_type": "error_event", "content": "Query timeout after 30 seconds"}},
         {{"event_type": "tool_call", "tool_name": "sql", "content": "SELECT count(*) FROM sales"}},
@@ -132,13 +134,38 @@ def _up(
     with open_database(settings, folder if is_embedded else None, create=True) as urls:
         key = _prepare_database(installation, urls)
         credentials = installation.credentials(key)
-        if key:
-            save_credentials(folder, credentials)
         try:
-            with api_children(host, port, processes, installation.options) as api:
+            with (
+                _published(folder, credentials),
+                api_children(host, port, processes, installation.options) as api,
+            ):
                 return asyncio.run(_supervise(installation, urls, api, credentials, json))
         except ChildMisconfigured as error:
             raise UsageError(f"{error} Correct the setting above and start again.") from error
+
+
+@contextmanager
+def _published(folder: Path, credentials: Credentials) -> Generator[None]:
+    """Save the credentials for clients. At the end, put back those of another service of this
+    folder that still runs.
+    """
+    if not credentials.api_key:
+        yield
+        return
+    earlier = find_credentials(folder)
+    if earlier and (earlier.url == credentials.url or not _answers(earlier.url)):
+        earlier = None
+    if earlier:
+        print_message(
+            f"hansei: {earlier.url} runs with this folder, too. Clients in this folder use"
+            f" {credentials.url} until it ends, then {earlier.url} again."
+        )
+    save_credentials(folder, credentials)
+    try:
+        yield
+    finally:
+        if earlier and find_credentials(folder) == credentials and _answers(earlier.url):
+            save_credentials(folder, earlier)
 
 
 def _prepare_database(installation: Installation, urls: DatabaseUrls) -> str:
@@ -276,6 +303,19 @@ async def _wait_until_ready(url: str) -> None:
         except (OSError, TimeoutError):  # no process answers yet
             pass
         await asyncio.sleep(READINESS_INTERVAL_SECONDS)
+
+
+def _answers(url: str) -> bool:
+    """Whether a service is ready at this address."""
+
+    async def ask() -> bool:
+        async with asyncio.timeout(READINESS_TIMEOUT_SECONDS):
+            return await _is_ready(url)
+
+    try:
+        return asyncio.run(ask())
+    except (OSError, TimeoutError):
+        return False
 
 
 async def _is_ready(url: str) -> bool:

@@ -264,7 +264,7 @@ async def find_earlier_decisions(
             decisions[index] = EarlierDecision(None, _rejection_reason(row))
         elif bullet.status != MemoryStatus.DELETED or bullet.key in playbook.aliases:
             key = playbook.aliases.get(bullet.key or "", bullet.key)
-            decisions[index] = EarlierDecision(key, f"Stored as bullet {key}.")
+            decisions[index] = EarlierDecision(key, f"Bullet {key} has this lesson.")
         elif bullet.playbook_version not in deleting_versions:
             decisions[index] = EarlierDecision(
                 None, f"Bullet {bullet.key} with this lesson was deleted."

@@ -48,7 +48,10 @@ CLIENT_COMMANDS = frozenset(
     }
 )
 SERVER_COMMANDS = frozenset(
-    {"up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key"}
+    {
+        *("up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key", "top", "demo"),
+        *("maintain", "openapi", "distribute"),
+    }
 )
 
 
@@ -71,8 +74,8 @@ class HanseiGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in SERVER_COMMANDS - self.commands.keys() and not _has_server():
             print_message(
-                f"`hansei {args[0]}` is part of hansei-server. "
-                "Install it with `pip install hansei-server`."
+                f"`hansei {args[0]}` is part of hansei-server, which is not installed here. "
+                "Run it where the service is installed: in a checkout, `.venv/bin/hansei`."
             )
             raise typer.Exit(1)
         return super().resolve_command(ctx, args)

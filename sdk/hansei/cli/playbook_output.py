@@ -58,10 +58,17 @@ def print_playbook(name: str, playbook: Playbook, bullets: Sequence[Bullet]) -> 
         for bullet in bullets:
             if bullet.section == section:
                 _print_bullet(bullet)
-    hidden = len(playbook.bullets) - len(bullets)
+    shown = {bullet.id for bullet in bullets}
+    hidden = [bullet for bullet in playbook.bullets if bullet.id not in shown]
     if hidden:
-        count = format_count(hidden, "bullet")
+        count = format_count(len(hidden), "bullet")
         print_message(f"{count} not shown. `--status all` includes every status.")
+    if waiting := sum(bullet.awaiting_confirmation for bullet in playbook.bullets):
+        count = format_count(waiting, "bullet")
+        print_message(
+            f"{count} awaiting confirmation, by a run that differs in more than numbers or by"
+            f" `hansei playbook confirm {name} KEY`. Agents do not receive them."
+        )
 
 
 def _print_bullet(bullet: Bullet) -> None:

@@ -38,7 +38,12 @@ def list_lessons(
         print_json({"items": lessons})
         return
     if not lessons:
-        print_message("No lessons found.")
+        print_message(
+            "No lessons found. A tool call counts as failed only if its trace states an `error`: a"
+            ' result such as {"error": …} is text. docs/events.md says how to state it.'
+            if decision is None
+            else "No lessons found."
+        )
     for lesson in lessons:
         facts = [lesson.decision.replace("_", " "), lesson.key, format_age(lesson.decided_at)]
         print_text(" · ".join(filter(None, facts)), style="dim")

@@ -101,7 +101,8 @@ def _run_with_deadline(
     thread.start()
     thread.join(seconds)
     if not done:
-        raise TimeoutError(f"The service did not respond within {seconds:g} seconds.")
+        unit = "second" if seconds == 1 else "seconds"
+        raise TimeoutError(f"The service did not respond within {seconds:g} {unit}.")
     if isinstance(done[0], Exception):
         raise done[0]
     return done[0]

@@ -41,10 +41,10 @@ def test_service_that_hangs_costs_one_second_and_then_nothing(
 
 
 def test_service_that_drips_is_cut_after_the_whole_second(
-    spool: Path, monkeypatch: pytest.MonkeyPatch
+    spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A timeout of the connection counts from byte to byte."""
-    monkeypatch.setenv("HANSEI_RENDER_TIMEOUT", "0.3")
+    monkeypatch.setenv("HANSEI_RENDER_TIMEOUT", "1")
     recorder = open_recorder("http://127.0.0.1:9", spool)
     released = threading.Event()
     monkeypatch.setattr(recorder.client.playbooks, "render", lambda *_, **__: released.wait(20))
@@ -52,6 +52,7 @@ def test_service_that_drips_is_cut_after_the_whole_second(
     with hansei.trace("t", playbook="support", recorder=recorder) as t:
         assert t.render() == ""
     assert time.monotonic() - since < 5
+    assert "did not respond within 1 second." in caplog.text
     released.set()
     recorder.close(0)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import hansei
@@ -24,3 +27,13 @@ def test_runs_are_collected_and_nothing_is_sent(monkeypatch: pytest.MonkeyPatch)
     (run,) = runs
     assert (run["task_description"], run["outcome"]) == ("one", "success")
     assert [event["event_type"] for event in run["events"]] == ["tool_call", "tool_response"]
+
+
+def test_package_offers_its_names_and_testing_without_another_import() -> None:
+    """What `dir` and the tab key show in a new process."""
+    program = "import hansei; print(*dir(hansei)); print(hansei.testing.recording.__name__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    names, recording_name = done.stdout.splitlines()
+    assert {"trace", "tool", "Hansei", "testing"} <= set(names.split())
+    assert "import_module" not in names
+    assert recording_name == "recording"
