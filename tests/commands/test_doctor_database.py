@@ -284,17 +284,27 @@ async def test_invalid_setting_of_the_agent_is_found(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = Settings(_env_file=None)  # type: ignore[call-arg]
-    for variable, value, words in (
-        ("GRACE_INTERVENTION_TIMEOUT_SECONDS", "inf", "intervention.timeout_seconds"),
-        ("GRACE_THRESHOLD_CONFIRM", "0.5", "GRACE_THRESHOLD_CONFIRM has no effect"),
-    ):
-        with monkeypatch.context() as patched:
+    wrong = {
+        "GRACE_INTERVENTION_TIMEOUT_SECONDS": "inf",
+        "GRACE_SEARCH_TOP_K": "many",
+        "GRACE_THRESHOLD_CONFIRM": "0.5",
+        "GRACE_LLM_MODEL": "m",
+    }
+    with monkeypatch.context() as patched:
+        for variable, value in wrong.items():
             patched.setenv(variable, value)
-            urls = DatabaseUrls(
-                *(database.url(f"hansei_{role}") for role in ("app", "worker", "owner"))
-            )
-            found = {one.name: one for one in await doctor.run_checks(given, urls)}
-        assert (found["agent"].ok, words in found["agent"].message) == (False, True)
+        urls = DatabaseUrls(
+            *(database.url(f"hansei_{role}") for role in ("app", "worker", "owner"))
+        )
+        found = {one.name: one for one in await doctor.run_checks(given, urls)}
+    assert not found["agent"].ok
+    for words in (
+        "intervention.timeout_seconds",
+        "search.top_k: Must be a whole number.",
+        "GRACE_THRESHOLD_CONFIRM has no effect",
+        "HANSEI_LLM_MODEL",
+    ):
+        assert words in found["agent"].message, "all at once"
     load_config.cache_clear()
 
 

@@ -138,7 +138,7 @@ _FIXES = {
     "memories": "Run `hansei migrate`.",
     "model": "Check HANSEI_LLM_PROVIDER, HANSEI_LLM_MODEL and the provider's API key.",
     "prompts": "Correct the file in HANSEI_PROMPTS_DIR (docs/reflector.md).",
-    "agent": "Correct the variable, or the file that GRACE_CONFIG names (docs/grace.md).",
+    "agent": "Correct the variables, or the file that GRACE_CONFIG names (docs/grace.md).",
     "sections": "Correct the file in HANSEI_SECTIONS_FILE. The API does not start with it.",
 }
 

@@ -159,32 +159,42 @@ class GraceConfig(_Section):
 
 
 def read_config(path: Path, environment: Mapping[str, str]) -> GraceConfig:
-    """The settings of a file and of the environment. Raises `ConfigurationError`."""
+    """The settings of a file and of the environment. Raises one `ConfigurationError` with all
+    problems.
+    """
     try:
         values: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
     sections = sorted(GraceConfig.model_fields, key=len, reverse=True)
+    problems: list[str] = []
     for variable, text in environment.items():
         if not variable.startswith(PREFIX) or variable == "GRACE_CONFIG":
             continue
         name = variable.removeprefix(PREFIX).lower()
         section = next((each for each in sections if name.startswith(f"{each}_")), None)
         elsewhere = next((each for each in SET_ELSEWHERE if name.startswith(each)), None)
-        if section is None and elsewhere is not None:
-            raise ConfigurationError(f"{variable} has no effect. {SET_ELSEWHERE[elsewhere]}")
-        if section is None:
-            raise ConfigurationError(
+        if section is not None:
+            values.setdefault(section, {})[name.removeprefix(f"{section}_")] = text
+        elif elsewhere is not None:
+            problems.append(f"{variable} has no effect. {SET_ELSEWHERE[elsewhere]}")
+        else:
+            problems.append(
                 f"{variable} has no effect. Its name must be GRACE_<SECTION>_<NAME> with a section "
                 f"of {FILE_NAME}: {', '.join(sorted(sections))}."
             )
-        values.setdefault(section, {})[name.removeprefix(f"{section}_")] = text
     try:
-        return GraceConfig.model_validate(values)
+        config = GraceConfig.model_validate(values)
     except ValidationError as error:
-        place, message = field_problem(error.errors()[0])
-        problem = SET_ELSEWHERE.get(place, message)
-        raise ConfigurationError(f"GRACE setting {place}: {problem}") from error
+        fields = [field_problem(each) for each in error.errors()]
+        problems += [
+            f"GRACE setting {place}: {SET_ELSEWHERE.get(place, message)}"
+            for place, message in fields
+        ]
+        raise ConfigurationError(" ".join(problems)) from error
+    if problems:
+        raise ConfigurationError(" ".join(problems))
+    return config
 
 
 @lru_cache(1)
