@@ -147,6 +147,13 @@ async def test_running_and_stopped_reembedding_and_old_vectors_are_reported(
     run = await movers[moving.id].start(spec)
     found = (await look_at(moving))["embeddings"]
     assert f"{moving.id} to openai/embed-b@64" in found.message
+    async with runtime.sessions.for_tenant(moving.id) as session:
+        row = await session.get_one(type(run), (moving.id, run.id))
+        row.error = {"message": "embed-b returned no embeddings.", "postponements": 3}
+    found = (await look_at(moving))["embeddings"]
+    assert not found.ok, "it was shown as a move that makes progress"
+    assert "waiting move: " in found.message
+    assert "embed-b returned no embeddings." in found.message
     await reembedding.cancel_reembedding(runtime, moving.id)
     assert f"{moving.id} to" not in (await look_at(moving))["embeddings"].message
 
@@ -182,6 +189,23 @@ async def test_unloadable_embedding_model_is_reported(
         )
     found = (await look_at(tenant))["embeddings"]
     assert (found.ok, "static-minilm-256/0" in found.message) == (False, True)
+
+
+async def test_embedding_provider_that_does_not_answer_is_reported(
+    look_at: Any, runtime: Runtime, tenant: TestTenant, stub: StubProvider, make_tenant: Any
+) -> None:
+    """Its searches answered 503, and every check was fine."""
+    tenants = [tenant, await make_tenant()]
+    for one in tenants:
+        await store_drafts(runtime, one.id, insight_drafts(2))
+        spec = EmbedderSpec("openai", "embed-b", 64, stub.openai_url)
+        await Mover(other_process(runtime), one.id).move(spec)
+    stub.clear()
+    assert (await look_at(*tenants))["embeddings"].message == "2 × openai/embed-b@64"
+    assert len(stub.calls) == 1, "a model is tried once, not for each tenant"
+    stub.behave = lambda call: unauthorized()
+    found = (await look_at(*tenants))["embeddings"]
+    assert (found.ok, "embed-b returned no embeddings" in found.message) == (False, True)
 
 
 async def test_other_tokenizers_and_large_scopes_without_an_index(

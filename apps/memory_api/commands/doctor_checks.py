@@ -17,6 +17,7 @@ from memory_api.auth.queries import list_active_tenant_ids
 from memory_api.core.settings import Settings
 from memory_api.embeddings.port import EmbedderUnavailable
 from memory_api.embeddings.queries import list_embedding_models, seconds_until
+from memory_api.embeddings.registry import EmbedderSpec, spec_of_model
 from memory_api.embeddings.tables import EmbeddingModelRow
 from memory_api.llm.errors import LLMAuthenticationFailed, LLMBadRequest, LLMError
 from memory_api.llm.port import LLM, ModelLister
@@ -52,9 +53,12 @@ class TenantChecks:
     tenant_count: int = 0
     active_models: Counter[str] = field(default_factory=Counter[str])
     """Number of tenants by model label."""
-    load_errors: dict[str, str] = field(default_factory=dict[str, str])
+    tried_models: set[EmbedderSpec] = field(default_factory=set[EmbedderSpec])
+    model_errors: dict[str, str] = field(default_factory=dict[str, str])
     """Error message by model label."""
     running_moves: list[str] = field(default_factory=list[str])
+    waiting_moves: list[str] = field(default_factory=list[str])
+    """Moves whose last attempt failed, with its error."""
     stopped_moves: list[str] = field(default_factory=list[str])
     overdue_deletions: list[str] = field(default_factory=list[str])
     older_tokenizer_count: int = 0
@@ -84,16 +88,20 @@ async def check_memories(
 
 async def _check_tenant(runtime: Runtime, tenant_id: UUID, checks: TenantChecks) -> None:
     checks.tenant_count += 1
+    active: EmbeddingModelRow | None = None
     async with runtime.sessions.for_tenant(tenant_id) as session:
         for model in await list_embedding_models(session):
             if model.state == "active":
                 checks.active_models[model.label] += 1
-                await _try_load(runtime, model, checks)
+                active = model
             elif model.state == "filling":
                 run = await get_open_run(session, reembedding.KIND)
                 move = f"{tenant_id} to {model.label}"
                 if run is None:
                     checks.stopped_moves.append(move)
+                elif run.state == "queued" and run.error:
+                    error = run.error.get("message", "its last attempt failed")
+                    checks.waiting_moves.append(f"{move}{_format_progress(run.result)}: {error}")
                 else:
                     checks.running_moves.append(move + _format_progress(run.result))
             elif not await seconds_until(session, model, MOVE_OVERDUE):
@@ -104,14 +112,21 @@ async def _check_tenant(runtime: Runtime, tenant_id: UUID, checks: TenantChecks)
             version != TOKENIZER_VERSION and not is_outdated(version) for version in versions
         )
     checks.missing_index_count += len(await missing_indexes(runtime.sessions, tenant_id))
+    if active is not None:
+        await _try_model(runtime, active, checks)
 
 
-async def _try_load(runtime: Runtime, model: EmbeddingModelRow, checks: TenantChecks) -> None:
-    if model.label not in checks.load_errors:
-        try:
-            await runtime.embedding_models.embedder_cache.load(model)
-        except EmbedderUnavailable as error:
-            checks.load_errors[model.label] = str(error)
+async def _try_model(runtime: Runtime, model: EmbeddingModelRow, checks: TenantChecks) -> None:
+    """Embed a text, once with each model: every search of its tenants does."""
+    spec = spec_of_model(model)
+    if spec in checks.tried_models:
+        return
+    checks.tried_models.add(spec)
+    try:
+        embedder = await runtime.embedding_models.embedder_cache.load(model)
+        await embedder.embed_query("connection test")
+    except EmbedderUnavailable as error:
+        checks.model_errors[model.label] = str(error)
 
 
 def _format_progress(result: dict[str, Any] | None) -> str:
@@ -127,8 +142,12 @@ def _embeddings_result(checks: TenantChecks, total_tenant_count: int) -> CheckRe
         message += f"; moving: {', '.join(checks.running_moves)}"
     problems_and_fixes = (
         (
-            list(checks.load_errors.values()),
-            "Install or configure what the model needs in this process.",
+            list(checks.model_errors.values()),
+            "Provide what the message names: a package, a key, or a provider that answers.",
+        ),
+        (
+            [f"waiting move: {move}" for move in checks.waiting_moves],
+            "Remove the cause; the move then continues. Or cancel it: `hansei reembed --cancel`.",
         ),
         (
             [f"stopped move: {move}" for move in checks.stopped_moves],
