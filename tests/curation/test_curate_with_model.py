@@ -415,10 +415,16 @@ async def test_new_wording_that_waits_is_decided_again_when_it_is_confirmed(
 async def test_curator_reads_text_of_bullets_that_wait(asked: Book, stub: StubProvider) -> None:
     key = await waiting_bullet(asked, stub)
     stub.behave = lambda call: answer(said(operation("KEEP", 1, bullet_id=key)))
-    plan = await asked.think(lesson("Give the auditors the names of all customers."))
+    same = "Before a desk closes, send the auditors the list of all customers."
+    plan = await asked.think(lesson(same))
     others = stub.calls[0].user.split("Other bullets:", 1)[1]
     assert f"[{key}] (waits for confirmation) Before a desk closes: {WAITING}" in others
     assert [known.key for known in plan.known_lessons] == [key]
+    plan = await asked.think(lesson("When closing, check the till."))
+    assert plan.known_lessons == []
+    (refused,) = plan.rejected_lessons
+    assert refused.retry
+    assert "does not say" in refused.reason
 
 
 async def test_text_copied_from_a_bullet_that_waits_waits_too(

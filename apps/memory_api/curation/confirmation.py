@@ -27,7 +27,12 @@ from memory_api.playbooks.models import Bullet, DeltaContextItem
 from memory_api.playbooks.queries import find_bullets
 from memory_api.playbooks.state import PlaybookState
 from memory_api.playbooks.verdicts.quarantine import set_status
-from memory_api.text.quotations import has_address, is_word
+from memory_api.text.quotations import (
+    find_addresses,
+    has_address,
+    is_word,
+    without_quotation_marks,
+)
 from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
 
 WAITING_REASON = (
@@ -95,22 +100,24 @@ async def _is_unconfirmed(
     session: AsyncSession, change: ProposedChange, lessons: Sequence[Lesson], state: PlaybookState
 ) -> bool:
     """Whether a change passes on outside text that only one trace supports: it writes a quotation,
-    or one of its lessons quotes a passage, which may be written in other words. A quotation that
-    none of its lessons has was copied from elsewhere in the prompt.
+    or one of its lessons quotes a passage, which may be written in other words. A quotation or an
+    address that none of its lessons has was copied from elsewhere in the prompt.
     """
     taught_by = [lessons[index] for index in change.lessons]
-    own = {_fold(text) for lesson in taught_by for text in lesson.quotations}
-    waiting = {_fold(text) for lesson in lessons for text in lesson.unconfirmed_quotations}
-    waiting |= set(map(_fold, change.quotations))
+    own = _text(part for lesson in taught_by for part in (lesson.text, lesson.when_to_use))
     targets = [key for key in (change.delta.bullet_id, *change.delta.source_ids) if key]
     present = [state.bullets[key] for key in targets if key in state.bullets]
     old = _text(b for bullet in present for b in (bullet.content, bullet.title, bullet.when_to_use))
     new = _text(_texts(change.delta))
-    written = {text for text in waiting if text in new and text not in old}
-    if written - own or any(map(has_address, written)):
+    quoted = {_fold(text) for lesson in lessons for text in lesson.unconfirmed_quotations}
+    written = {text for text in quoted if text in new} | set(map(_fold, change.quotations))
+    written = {text for text in written if text not in old}
+    if any(text not in own or has_address(text) for text in written):
         return True
-    own_waiting = {_fold(text) for lesson in taught_by for text in lesson.unconfirmed_quotations}
-    if not written & own_waiting and not any(map(_quotes_passage, taught_by)):
+    if find_addresses(new) - find_addresses(own) - find_addresses(old):
+        return True
+    own_quoted = {_fold(text) for lesson in taught_by for text in lesson.unconfirmed_quotations}
+    if not written & own_quoted and not any(map(_quotes_passage, taught_by)):
         return False
     traces = _present(lesson.trace_id for lesson in taught_by)
     return await count_independent_traces(session, traces) < MIN_INDEPENDENT_TRACES
@@ -151,4 +158,4 @@ def _text(parts: Iterable[str | None]) -> str:
 
 
 def _fold(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return " ".join(without_quotation_marks(text).casefold().split())

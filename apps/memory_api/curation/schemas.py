@@ -103,7 +103,7 @@ class ProposedChange(ResponseModel):
     contradicts: list[str] = Field(default_factory=list)
     by_model: bool = False
     quotations: list[str] = Field(default_factory=list)
-    """Passages that a model copied from bullets that wait for confirmation."""
+    """Passages that a model copied from outside text in its prompt."""
     source_ids: list[UUID] = Field(default_factory=list[UUID])
     """Memories that the change was derived from, besides its lessons."""
     depends_on: str | None = None

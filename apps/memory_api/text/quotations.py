@@ -45,6 +45,7 @@ _QUOTED = re.compile(
     r"`([^`\n]{2,160})`|“([^”\n]{2,160})”|「([^」\n]{2,160})」|『([^』\n]{2,160})』"
     r"|\"([^\"\n]{2,160})\"|(?<!\w)['‘]([^'’\n]{2,160})['’](?!\w)"
 )
+_QUOTATION_MARKS = re.compile("[`'\"“”‘’„«»]")
 _JAPANESE = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]")
 _TOKEN = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]|[^\W_\u3041-\u30ff\u3400-\u9fff]+")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
@@ -232,6 +233,15 @@ def quote_values_of(values: Iterable[str], outside_texts: Sequence[str]) -> dict
 def has_instruction(text: str) -> bool:
     """Whether a passage has an address or a clause that is an instruction."""
     return _ADDRESS.search(text) is not None or any(map(_is_instruction, _clauses(text)))
+
+
+def without_quotation_marks(text: str) -> str:
+    return _QUOTATION_MARKS.sub("", text)
+
+
+def find_addresses(text: str) -> set[str]:
+    """The words that contain an address."""
+    return {word for word in text.split() if _ADDRESS.search(word)}
 
 
 def has_address(text: str) -> bool:
