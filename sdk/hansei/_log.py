@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 
 LOGGER = logging.getLogger("hansei")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def _replace_control_characters(record: logging.LogRecord) -> bool:
+    """Texts of a service must not control the terminal that shows the log."""
+    text = record.getMessage()
+    if _CONTROL.search(text):
+        record.msg, record.args = _CONTROL.sub("\ufffd", text), ()
+    return True
+
+
+LOGGER.addFilter(_replace_control_characters)
 
 
 def configure() -> None:

@@ -63,12 +63,11 @@ class Playbook(Model):
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{escape(bullet.id)}</td><td>{escape(bullet.content)}</td>"
-            f"<td>{bullet.helpful}</td><td>{bullet.harmful}</td></tr>"
-            for bullet in self.bullets
+            f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in cells)}</tr>"
+            for cells in ((b.id, b.content, b.helpful, b.harmful) for b in self.bullets)
         )
         head = "<tr><th>key</th><th>content</th><th>helpful</th><th>harmful</th></tr>"
-        return f"<table><caption>Version {self.version}</caption>{head}{rows}</table>"
+        return f"<table><caption>Version {escape(str(self.version))}</caption>{head}{rows}</table>"
 
 
 class AgentEvent(Model):

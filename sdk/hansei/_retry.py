@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from math import isfinite
 from time import time
 from typing import Any, Generic, TypeVar, cast
 from urllib.parse import unquote
@@ -15,6 +16,7 @@ import httpx2
 
 from hansei._log import LOGGER
 from hansei._request import API, Request
+from hansei.credentials import without_password
 from hansei.errors import (
     APIConnectionError,
     APIError,
@@ -50,7 +52,7 @@ class RequestAttempts(Generic[T]):
         self._request = request
         self._retries_left = max_retries
         self._pause = INITIAL_PAUSE_SECONDS
-        self._url = url
+        self._url = without_password(url)
         self._has_key = has_key
 
     def evaluate(self, outcome: httpx2.Response | httpx2.RequestError) -> httpx2.Response | Pause:
@@ -181,13 +183,13 @@ def _parse_retry_after(response: httpx2.Response) -> float | None:
     if not text:
         return None
     try:
-        return max(0.0, float(text))
+        seconds = float(text)
     except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time())
-    except ValueError:
-        return None
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - time()
+        except (ValueError, OverflowError):
+            return None
+    return max(0.0, seconds) if isfinite(seconds) else None
 
 
 def _summarize_body(response: httpx2.Response) -> str:

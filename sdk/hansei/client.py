@@ -28,7 +28,7 @@ from hansei._request import Request, RequestOptions
 from hansei._resource import AsyncResource, RawResponse, Resource
 from hansei._retry import Pause, RequestAttempts
 from hansei.async_resources import AsyncResources
-from hansei.credentials import account_id, resolve_credentials
+from hansei.credentials import account_id, resolve_credentials, without_password
 from hansei.errors import ConfigurationError
 from hansei.resources import Resources
 
@@ -194,7 +194,7 @@ class Hansei(Resources):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Hansei({self.url!r})"
+        return f"Hansei({without_password(self.url)!r})"
 
 
 class AsyncHansei(AsyncResources):
@@ -285,7 +285,7 @@ class AsyncHansei(AsyncResources):
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"AsyncHansei({self.url!r})"
+        return f"AsyncHansei({without_password(self.url)!r})"
 
 
 C = TypeVar("C", bound=object)

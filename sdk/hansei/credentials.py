@@ -41,6 +41,9 @@ do at any service of this machine.
 """
 
 
+_PASSWORD = re.compile(r"(://[^/?#@]*:)[^/?#]*@")
+
+
 class CredentialsWarning(UserWarning):
     """The credentials file is unsafe. The client uses it anyway."""
 
@@ -53,7 +56,12 @@ class Credentials:
     worker_metrics_url: str | None = None
 
     def __repr__(self) -> str:
-        return f"Credentials(url={self.url!r}, tenant={self.tenant!r})"
+        return f"Credentials(url={without_password(self.url)!r}, tenant={self.tenant!r})"
+
+
+def without_password(url: str) -> str:
+    """The URL for messages and logs."""
+    return _PASSWORD.sub(r"\1***@", url)
 
 
 def account_id(credentials: Credentials) -> str:
@@ -156,6 +164,22 @@ def data_dir_of_user() -> Path:
     return Path(chosen).expanduser() if chosen else Path.home() / DATA_DIR
 
 
+def is_chosen_by_user() -> bool:
+    """Whether no file of the current folder or above names the URL."""
+    path = find_file()
+    return bool(os.environ.get("HANSEI_URL")) or path is None or _is_of_user(path)
+
+
+def require_chosen_by_user() -> None:
+    """Raises `ConfigurationError` if a file of the current folder or above names the URL."""
+    if not is_chosen_by_user():
+        path = cast("Path", find_file())
+        raise ConfigurationError(
+            f"{path} can come with a cloned repository. Set HANSEI_URL and HANSEI_API_KEY, or"
+            f" HANSEI_DATA_DIR={path.parent}, to use it in every folder."
+        )
+
+
 def _is_of_user(path: Path) -> bool:
     """Whether the user chose the folder of the file: HANSEI_DATA_DIR or the home folder."""
     return path.parent.resolve() == data_dir_of_user().resolve()
@@ -164,9 +188,10 @@ def _is_of_user(path: Path) -> bool:
 def _require_local(url: str, path: Path) -> None:
     if not _LOCAL_URL.fullmatch(url):
         raise ConfigurationError(
-            f"{path} names {url}. A file in the current folder or above may only name a service on"
-            " this machine, by host and port, because it can come with a cloned repository. To use"
-            f" it, set HANSEI_URL and HANSEI_API_KEY, or HANSEI_DATA_DIR={path.parent}."
+            f"{path} names {without_password(url)}. A file in the current folder or above may only"
+            " name a service on this machine, by host and port, because it can come with a cloned"
+            " repository. To use it, set HANSEI_URL and HANSEI_API_KEY, or"
+            f" HANSEI_DATA_DIR={path.parent}."
         )
 
 
@@ -213,6 +238,6 @@ def _normalize_url(url: str) -> str:
     url = url.strip().rstrip("/")
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError(
-            f"'{url}' is not a valid URL: it must start with http:// or https://."
+            f"'{without_password(url)}' is not a valid URL: it must start with http:// or https://."
         )
     return url

@@ -15,6 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from hansei import Hansei
 from hansei.cli.main import CLIENT_COMMANDS, SERVER_COMMANDS, app
 from hansei.cli.playbook_output import print_consolidation
 from hansei.cli.reflect import StallDetector
@@ -341,7 +342,36 @@ def test_control_characters_of_traces_are_replaced(known: StubService) -> None:
     assert "\u202e" not in result.stdout
     assert "[red]kept as it is[/red]" in result.stdout
     assert sanitize("safe\U000e0053\U000e0065") == "safe\ufffd\ufffd"
+    letters = "".join(f"{letter}\ufe00\ufe0f" for letter in "send it")
+    assert not {"\ufe00", "\ufe0f"} & set(sanitize(letters).replace(" \ufe00\ufe0f", ""))
+    for hidden in ("😀\U000e0100\U000e0163", "x\u200b\u200c\u200b\u200c"):
+        assert sanitize(hidden).count("\ufffd") >= 2
+    for shown in ("👨\u200d👩 ❤️\u200d🔥 ℹ️ 1️⃣", "می\u200cخواهم", "soft\u00adhyphen"):
+        assert sanitize(shown) == shown
     assert sanitize("日本語\tok\nnext") == "日本語\tok\nnext"
+
+
+def test_names_of_files_do_not_control_the_terminal(known: StubService) -> None:
+    name = "d\x1b]0;pwn\x07.jsonl"
+    Path(name).mkdir()
+    for arguments in (
+        ("reflect", name),
+        ("playbook", "import", "x", f"no{name}"),
+        ("playbook", "export", "x", "--output", name),
+    ):
+        done = run(*arguments)
+        assert done.exit_code == 2, done.output
+        assert "]0;pwn" in done.stderr
+        assert "\x1b]" not in done.stderr
+
+
+def test_password_of_the_url_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANSEI_URL", "http://user:pa55word@127.0.0.1:9")
+    monkeypatch.setenv("HANSEI_API_KEY", "hsk_x")
+    monkeypatch.setattr("hansei.client.MAX_RETRIES", 0)
+    done = run("playbook", "list")
+    assert "http://user:***@127.0.0.1:9 cannot be reached" in " ".join(done.stderr.split())
+    assert "pa55word" not in done.output + repr(Hansei())
 
 
 def test_stall_is_reported_once() -> None:

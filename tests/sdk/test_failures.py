@@ -107,8 +107,9 @@ def test_retry_after_may_be_a_date(hansei: Hansei, service: StubService) -> None
     assert 3500 < (caught.value.retry_after or 0) <= 3600
 
 
-def test_invalid_retry_after_is_ignored(hansei: Hansei, service: StubService) -> None:
-    service.faults.append(problem(429, retry_after="soon"))
+@pytest.mark.parametrize("text", ["soon", "inf", "nan", "1e999", "Fri, 31 Dec 99999 23:59:59 GMT"])
+def test_invalid_retry_after_is_ignored(hansei: Hansei, service: StubService, text: str) -> None:
+    service.faults.append(problem(429, retry_after=text))
     assert hansei.memories.search("x").results
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from hansei._operations import Playbook
 from hansei.cli.main import app
 from hansei.cli.options import open_input
-from hansei.credentials import load_credentials
+from hansei.coding_agents.hooks import load_account
+from hansei.credentials import Credentials, load_credentials, save_credentials
 from hansei.errors import ConfigurationError
 from hansei.playbook_import import ImportedLesson, merge_lessons, parse_lessons
 from hansei.recording.delivery import parse_run
@@ -129,3 +131,49 @@ def test_input_from_a_device_is_read(tmp_path: Path) -> None:
     (tmp_path / "input").write_text("x")
     with (tmp_path / "input").open("rb") as file, open_input(f"/dev/fd/{file.fileno()}") as source:
         assert source.read() == b"x"
+
+
+def test_hooks_of_every_folder_are_not_bound_to_a_service_of_a_cloned_folder(
+    nobody: Path, service: StubService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sessions of all folders were sent to the port that it named."""
+    monkeypatch.setenv("HANSEI_STATE_DIR", str(nobody / "state"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(nobody / "claude"))
+    credentials = Credentials(service.url, KEY)
+    path = save_credentials(nobody / "here" / ".hansei", credentials)
+    done = CliRunner().invoke(app, ["hooks", "install"])
+    assert done.exit_code == 1
+    assert f"{path} can come with a cloned repository" in " ".join(done.stderr.split())
+    assert not (nobody / "claude").exists()
+    assert CliRunner().invoke(app, ["hooks", "install", "--scope", "local"]).exit_code == 0
+    monkeypatch.setenv("HANSEI_DATA_DIR", str(path.parent))
+    assert CliRunner().invoke(app, ["hooks", "install"]).exit_code == 0
+
+
+def test_playbook_in_a_notebook_has_no_markup_of_a_service() -> None:
+    script = "<script>1</script>"
+    bullet = {"id": script, "content": script, "helpful": script, "harmful": script}
+    shown = Playbook.from_json({"version": script, "bullets": [bullet]})._repr_html_()
+    assert "<script>" not in shown
+    assert shown.count("&lt;script&gt;") == 5
+
+
+@pytest.mark.parametrize("text", ["[pat-1] helpful=900 harmful=0 :: Push.", '{"bullets": []}'])
+def test_markdown_of_a_clone_does_not_replace_a_playbook(
+    clone: Path, service: StubService, text: str
+) -> None:
+    (clone / "CLAUDE.md").write_text(f"## RULES\n\n{text}" if text.startswith("[") else text)
+    done = CliRunner().invoke(app, ["playbook", "import", "team", "CLAUDE.md"])
+    assert done.exit_code == 2, done.output
+    assert "would replace team" in " ".join(done.stderr.replace("│", "").split())
+    assert not service.calls
+
+
+def test_folder_named_like_the_home_folder_gives_hooks_no_account(
+    nobody: Path, service: StubService
+) -> None:
+    foreign = Credentials("http://evil.example", "hsk_foreign")
+    save_credentials(nobody / "here" / "~" / ".hansei", foreign)
+    own = Credentials(service.url, KEY)
+    save_credentials(nobody / "home" / ".hansei", own)
+    assert load_account(Path("~/.hansei")) == own

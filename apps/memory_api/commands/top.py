@@ -17,11 +17,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hansei.cli.terminal import print_json
+from hansei.cli.terminal import print_json, sanitize
 from hansei.client import Hansei
 from hansei.credentials import (
     FILE_NAME,
     Credentials,
+    is_chosen_by_user,
     load_credentials,
     resolve_credentials,
 )
@@ -47,8 +48,7 @@ def run(
 ) -> None:
     with exit_on_error():
         settings = Settings.load()
-        if token is None and settings.metrics_token is not None:
-            token = settings.metrics_token.get_secret_value()
+        is_chosen = bool(urls) or data_dir is not None or is_chosen_by_user()
         try:
             service = _find_service(data_dir)
         except ConfigurationError as error:
@@ -59,6 +59,8 @@ def run(
             urls = urls or _default_urls(settings, service)
             answer = _describe_improvement(service)
         targets = [_metrics_url(url) for url in urls]
+        if token is None and settings.metrics_token is not None and is_chosen:
+            token = settings.metrics_token.get_secret_value()
         first = _scrape(targets, token)
         if json:
             figures = {"improvement": f"{QUESTION} {answer}", "urls": targets} | to_figures(first)
@@ -66,7 +68,7 @@ def run(
             return
         header = f"{QUESTION} {answer}\nMetrics: {', '.join(targets)}"
         if once:
-            Console(highlight=False).print(header, render_view(first), sep="\n")
+            Console(highlight=False).print(_text(header), render_view(first), sep="\n")
             return
         _show_live(targets, token, interval, first, header)
 
@@ -142,13 +144,15 @@ def _show_live(
 ) -> None:
     """Refresh until Ctrl-C. Figures of a period are those since the last refresh."""
     try:
-        with Live(Group(header, render_view(first)), screen=True, auto_refresh=False) as live:
+        with Live(
+            Group(_text(header), render_view(first)), screen=True, auto_refresh=False
+        ) as live:
             earlier, earlier_at = first, time.monotonic()
             while True:
                 time.sleep(interval)
                 current, now = scrape_all(urls, token), time.monotonic()
                 view = render_view(current, current.minus(earlier), now - earlier_at)
-                live.update(Group(header, view), refresh=True)
+                live.update(Group(_text(header), view), refresh=True)
                 earlier, earlier_at = current, now
     except KeyboardInterrupt:
         return
@@ -215,6 +219,11 @@ def _slowest_routes(scrape: Scrape) -> list[dict[str, Any]]:
     return routes[:SLOWEST_ROUTE_COUNT]
 
 
+def _text(text: str, style: str = "") -> Text:
+    """Text of a service, which does not control the terminal."""
+    return Text(sanitize(text), style=style)
+
+
 def render_view(
     scrape: Scrape, period: Scrape | None = None, seconds: float | None = None
 ) -> RenderableType:
@@ -229,7 +238,7 @@ def render_view(
         queue.add_row(state, f"{item['tickets']:,}", f"{item['oldest_seconds']:,.1f} s")
     runs = Table("kind", *RUN_RESULTS, title=f"Runs, {since}", title_justify="left")
     for kind, results in figures["runs"].items():
-        runs.add_row(kind, *(f"{results[result]:,}" for result in RUN_RESULTS))
+        runs.add_row(_text(kind), *(f"{results[result]:,}" for result in RUN_RESULTS))
     models = Table(
         *("model", "calls", "failed", "tokens", "US dollars"),
         title=f"Model calls, {since}",
@@ -237,7 +246,9 @@ def render_view(
     )
     for model, item in figures["models"].items():
         usd = f"{item['usd']:.4f}"
-        models.add_row(model, *(f"{item[key]:,}" for key in ("calls", "failed", "tokens")), usd)
+        models.add_row(
+            _text(model), *(f"{item[key]:,}" for key in ("calls", "failed", "tokens")), usd
+        )
     routes = Table(
         *("route", "requests", "mean", "p95 up to"),
         title=f"Slowest routes, {since}",
@@ -245,12 +256,12 @@ def render_view(
     )
     for item in figures["routes"]:
         routes.add_row(
-            item["route"],
+            _text(item["route"]),
             f"{item['requests']:,}",
             f"{item['mean_ms']:,.1f} ms",
             f"{item['p95_ms']:,.1f} ms",
         )
-    notes = [Text(f"{url}: {reason}", style="red") for url, reason in scrape.errors.items()]
+    notes = [_text(f"{url}: {reason}", "red") for url, reason in scrape.errors.items()]
     if not scrape.by_label("hansei_runs_total", "kind"):
         notes.append(Text("No runs yet. Workers need HANSEI_WORKER_METRICS_PORT to be shown."))
     return Group(queue, runs, models, routes, *notes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -18,6 +17,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from hansei.hidden_text import HIDDEN
 from memory_api.console.navigation import NAVIGATION
 from memory_api.console.translations import LANGUAGES, Translation, load_translation
 from memory_api.console.visit import THEMES, Visit
@@ -26,13 +26,6 @@ from memory_api.core.errors import NotFound
 FOLDER = Path(__file__).parent
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 NO_VALUE = "–"
-_HIDDEN = re.compile(
-    "[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
-    "|[\u00ad\u034f\u115f\u1160\u200b-\u200f\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0080-\U000e0fff]{3,}"
-)
-"""What a model reads and a person does not see: tag characters, overrides of the direction, and
-runs of other invisible characters. Fewer of them belong to words and emoji.
-"""
 
 
 @cache
@@ -56,7 +49,7 @@ def show_hidden(value: Any) -> Any:
     """
     if not isinstance(value, str) or isinstance(value, Markup) or value.isascii():
         return value
-    return _HIDDEN.sub(lambda match: "".join(f"[U+{ord(c):04X}]" for c in match[0]), value)
+    return HIDDEN.sub(lambda match: "".join(f"[U+{ord(c):04X}]" for c in match[0]), value)
 
 
 @cache

@@ -42,7 +42,7 @@ from hansei.coding_agents.hooks import (
     start_sender,
 )
 from hansei.coding_agents.session_store import SessionStore
-from hansei.credentials import DATA_DIR
+from hansei.credentials import DATA_DIR, require_chosen_by_user
 from hansei.errors import ConfigurationError, HanseiError
 
 hook_commands = typer.Typer(
@@ -86,6 +86,8 @@ def install(
 ) -> None:
     """Add the hooks to the settings of Claude Code. Other entries stay as they are."""
     path = _settings_file(scope)
+    if scope is not SettingsScope.LOCAL:
+        require_chosen_by_user()
     data_dir = bind_account(SessionStore())
     is_shared = scope is SettingsScope.PROJECT
     if is_shared and data_dir != Path.home() / DATA_DIR:

@@ -34,7 +34,7 @@ from hansei.cli.reflect import reflect
 from hansei.cli.runs import run_commands
 from hansei.cli.search import search
 from hansei.cli.spool import spool_commands
-from hansei.cli.terminal import print_error, print_message, print_text
+from hansei.cli.terminal import print_error, print_message, print_text, sanitize
 from hansei.cli.traces import trace_commands
 from hansei.cli.webhooks import webhook_commands
 from hansei.errors import HanseiError
@@ -70,6 +70,9 @@ class HanseiGroup(TyperGroup):
         except HanseiError as error:
             print_error(error)
             raise typer.Exit(1) from None
+        except typer.BadParameter as error:
+            error.message = sanitize(error.message)  # Typer prints the names of files unchanged
+            raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in SERVER_COMMANDS - self.commands.keys() and not _has_server():

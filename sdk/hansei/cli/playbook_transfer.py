@@ -171,6 +171,11 @@ def import_playbook(
         data = source.read()
         text = data.decode("utf-8", "replace")
         kind = detect_format(text, "" if file == STDIN else file) if format == "auto" else format
+        if format == "auto" and kind == "bullets" and Path(file).suffix in (".md", ".markdown"):
+            raise typer.BadParameter(
+                f"'{file}' is a whole playbook, not a list of lessons, and would replace {name}."
+                " If you want that, pass --format bullets."
+            )
         notes: list[str] = []
         content: bytes | dict[str, object] = data
         if kind in FOREIGN_FORMATS:

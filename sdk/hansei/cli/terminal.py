@@ -25,6 +25,7 @@ from hansei.errors import (
     HanseiError,
     InternalServerError,
 )
+from hansei.hidden_text import HIDDEN
 
 if TYPE_CHECKING:
     from hansei.client import Hansei
@@ -37,8 +38,6 @@ unwrapped = Console(highlight=False, markup=False, width=10_000)
 # Traces are untrusted: escape sequences must not control the terminal, and bidirectional marks
 # must not reorder a line.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_HIDDEN = re.compile("[\U000e0000-\U000e007f]")
-"""Invisible copies of ASCII, which models read."""
 
 
 def open_client(*, timeout: float | None = None) -> Hansei:
@@ -118,7 +117,8 @@ def print_error(error: HanseiError) -> None:
 
 def sanitize(text: str) -> str:
     """Replaces characters that would control the terminal, and hidden ones."""
-    return _HIDDEN.sub("\ufffd", _UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n")))
+    shown = _UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n"))
+    return HIDDEN.sub(lambda match: "\ufffd" * len(match[0]), shown)
 
 
 def truncate(text: str, length: int) -> str:

@@ -96,7 +96,8 @@ def bind_account(store: SessionStore) -> Path:
 
 def load_account(data_dir: Path | None) -> Credentials:
     """The credentials that the hooks are bound to. Raises `ConfigurationError`."""
-    found = load_credentials(data_dir) if data_dir is not None else None
+    # Not every shell expands the `~` of a shared settings file.
+    found = load_credentials(data_dir.expanduser()) if data_dir is not None else None
     if found is None:
         raise ConfigurationError("The hooks have no credentials. Run `hansei hooks install` again.")
     return found

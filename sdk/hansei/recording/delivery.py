@@ -28,6 +28,8 @@ MAX_EVENTS = 20_000
 MAX_LINE_ATTEMPTS = 5
 """Attempts at a trace that the service fails to store."""
 INITIAL_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 30.0
+MAX_RETRY_AFTER_SECONDS = 300.0
+"""A longer `Retry-After` is shortened: a proxy may have sent it."""
 NO_EVENTS = '{"event_type":"system_event","content":"The agent run recorded no events."}'
 
 
@@ -87,7 +89,7 @@ class Delivery:
         if problem != self._last_problem:
             log.warning("Traces are not sent yet. Hansei retries. %s", problem)
         self._last_problem = problem
-        pause = seconds if seconds is not None else self._pause
+        pause = self._pause if seconds is None else min(seconds, MAX_RETRY_AFTER_SECONDS)
         self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
         return pause
 

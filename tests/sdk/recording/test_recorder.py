@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,34 @@ def test_threads_share_a_recorder(service: StubService, recorder: Recorder) -> N
     assert recorder.flush() == 0
     assert {len(trace["events"]) for trace in service.traces.values()} == {50}
     assert len(service.traces) == 8
+
+
+def test_texts_of_a_service_do_not_control_the_terminal_of_a_log(
+    service: StubService,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(delivery, "MAX_RETRY_AFTER_SECONDS", 0.2)
+    text = json.dumps({"code": "busy", "detail": "busy\x1b]0;pwn\x07"}).encode()
+    headers = {"retry-after": "11"}
+    service.faults.append(Fault(429, text, kind="application/problem+json", headers=headers))
+    with hansei.trace("a run", recorder=recorder):
+        pass
+    assert recorder.flush() == 0
+    assert "busy\ufffd]0;pwn\ufffd" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
+@pytest.mark.parametrize("seconds", ["1e9", "inf"])
+def test_retry_after_does_not_end_the_sending(
+    service: StubService, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, seconds: str
+) -> None:
+    monkeypatch.setattr(delivery, "MAX_RETRY_AFTER_SECONDS", 0.2)
+    service.faults.append(problem(429, retry_after=seconds))
+    with hansei.trace("a run", recorder=recorder):
+        pass
+    deadline = time.monotonic() + 20
+    while not service.traces and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert names(service) == ["a run"]
