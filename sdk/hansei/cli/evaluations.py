@@ -251,7 +251,7 @@ def _money(progress: Progress) -> str:
     if progress.usd is None or not progress.done:
         return ""
     left = progress.usd / progress.done * (progress.total - progress.done)
-    return f"{format_usd(progress.usd)} spent, about {format_usd(left)} left"
+    return f"{format_usd(progress.usd)} spent, about {format_usd(left)} to go"
 
 
 def print_report(report: Json) -> None:

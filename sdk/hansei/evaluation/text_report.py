@@ -86,7 +86,8 @@ def _comparisons(report: Json) -> Section:
         pair = f"{row['first']} − {row['second']}"
         rows.append([pair, str(row["tasks"]), _signed(row["mean"]), _range(row), _p(row["p"]),
                      str(row["better"]), str(row["worse"])])  # fmt: skip
-        if not _is_unused(report, row["first"]):
+        is_clear = row["p"] < 0.05 and (row["low"] > 0 or row["high"] < 0)
+        if not is_clear and not _is_unused(report, row["first"]):
             lines.append(f"{pair}: {_needed(row)}")
         for name, verb in (("became_right", "better"), ("became_wrong", "worse")):
             if row[name]:
@@ -176,7 +177,7 @@ def _learning(report: Json) -> Section:
         ["model calls a trace", _number(per_trace, 2)],
         ["tokens in and out", f"{learning['input_tokens']:,} and {learning['output_tokens']:,}"],
         ["dollars", _usd(learning["usd"])],
-        ["bullets at the end", _number(learning["bullets"])],
+        ["active bullets at the end", _number(learning["bullets"])],
         ["project", ", ".join(learning["projects"])],
     ]
     return Section("Learning (service)", ("what", "value"), rows)

@@ -14,6 +14,7 @@ from hansei.evaluation.statistics import (
     tasks_needed,
     wilson_interval,
 )
+from hansei.evaluation.text_report import _comparisons
 from tests.support.cases import each_case
 
 
@@ -82,3 +83,15 @@ def test_tasks_needed_for_five_points() -> None:
 @each_case(("p", "text"), [(0.0004, "< .001"), (0.0312, ".031"), (1.0, "1.000")])
 def test_format_p(p: float, text: str) -> None:
     assert format_p(p) == text
+
+
+@pytest.mark.parametrize(("low", "p", "is_shown"), [(0.4, 0.001, False), (-0.1, 0.3, True)])
+def test_report_asks_for_more_tasks_only_without_a_result(
+    low: float, p: float, is_shown: bool
+) -> None:
+    row = {"first": "hansei", "second": "none", "tasks": 20, "mean": 0.6, "low": low, "high": 0.8}
+    row |= {"p": p, "better": 13, "worse": 0, "became_right": [], "became_wrong": []}
+    row |= {"tasks_needed": 902, "repeats_needed": 45}
+    report = {"comparisons": [row], "advice": [], "primary": "held-out tasks"}
+    lines = _comparisons(report).lines
+    assert any("more repeats are needed" in line for line in lines) == is_shown
