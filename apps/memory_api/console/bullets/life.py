@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.console.comparison import Comparison, compare_texts
+from memory_api.console.comparison import Comparison, TextComparer
 from memory_api.console.queries import count_verdicts_by_week
 from memory_api.playbooks import queries
 from memory_api.playbooks.bullets.router import bullet_response
@@ -105,22 +105,23 @@ def _without_repetition(links: Sequence[Any]) -> list[Any]:
 
 def _changes(versions: Sequence[Any]) -> list[BulletRevision]:
     first = [BulletRevision(row, None, None, None) for row in versions[:1]]
-    return first + [_compare(before, row) for before, row in pairwise(versions)]
+    comparer = TextComparer()
+    return first + [_compare(comparer, before, row) for before, row in pairwise(versions)]
 
 
-def _compare(before: Any, row: Any) -> BulletRevision:
+def _compare(comparer: TextComparer, before: Any, row: Any) -> BulletRevision:
     if row.change_type in ("deleted", "merged"):
         return BulletRevision(row, None, None, None)
     return BulletRevision(
         row,
-        _difference(before.content, row.content),
-        _difference(before.when_to_use, row.when_to_use),
+        _difference(comparer, before.content, row.content),
+        _difference(comparer, before.when_to_use, row.when_to_use),
         before.section if before.section != row.section else None,
     )
 
 
-def _difference(before: str | None, after: str | None) -> Comparison | None:
-    compared = compare_texts(before or "", after or "")
+def _difference(comparer: TextComparer, before: str | None, after: str | None) -> Comparison | None:
+    compared = comparer.compare(before or "", after or "")
     return None if compared.is_same else compared
 
 

@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.console.bullets.life import BulletLife, load_effects, load_life
 from memory_api.console.charts import Chart, Series, draw_chart
-from memory_api.console.comparison import compare_texts
+from memory_api.console.comparison import TextComparer
 from memory_api.console.forms import SentForm, validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.rendering import format_number, format_short_day, render_page
@@ -197,9 +197,9 @@ def _edit_page(
 
 
 def _confirm_page(visit: Visit, subject: _Subject, form: SentForm) -> Response:
-    old = _to_form(subject.bullet)
+    old, comparer = _to_form(subject.bullet), TextComparer()
     compared = [
-        (field, compare_texts(old.text(field), form.text(field))) for field in COMPARED_FIELDS
+        (field, comparer.compare(old.text(field), form.text(field))) for field in COMPARED_FIELDS
     ]
     return render_page(
         visit,

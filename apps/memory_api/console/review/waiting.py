@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.console.comparison import Comparison, Part, compare_texts, mark_passages
+from memory_api.console.comparison import Comparison, Part, TextComparer, mark_passages
 from memory_api.core.errors import HanseiError
 from memory_api.core.pagination import Cursor, time_and_id_cursor
 from memory_api.memories.queries import get_memories
@@ -66,26 +66,27 @@ async def load_waiting_proposals(
             session, playbook.scope_id, "waiting", cursor, MAX_PROPOSALS
         )
     shown = rows[:MAX_PROPOSALS]
-    items = [await _preview(runtime, tenant_id, ref, row) for row in shown]
+    comparer = TextComparer()
+    items = [await _preview(runtime, tenant_id, ref, row, comparer) for row in shown]
     has_more = len(rows) > MAX_PROPOSALS
     return WaitingProposals(items, time_and_id_cursor(shown[-1]).encode() if has_more else None)
 
 
 async def _preview(
-    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, row: ProposalRow
+    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, row: ProposalRow, comparer: TextComparer
 ) -> WaitingProposal:
     try:
         outcome = await accept_proposal(runtime, tenant_id, ref, row.id, "", dry_run=True)
     except HanseiError as error:
         return WaitingProposal(row, (), error.detail)
-    return WaitingProposal(row, [_to_preview(result) for result in outcome.results])
+    return WaitingProposal(row, [_to_preview(result, comparer) for result in outcome.results])
 
 
-def _to_preview(result: DeltaResult) -> DeltaPreview:
+def _to_preview(result: DeltaResult, comparer: TextComparer) -> DeltaPreview:
     before = result.before.content if result.before else ""
     after = result.after.content if result.after else ""
     absorbed = [f"{bullet.id}: {bullet.content}" for bullet in result.absorbed]
-    return DeltaPreview(result, compare_texts(before, after), absorbed)
+    return DeltaPreview(result, comparer.compare(before, after), absorbed)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.console.charts import Chart, Series, draw_chart
-from memory_api.console.comparison import Comparison, compare_texts
+from memory_api.console.comparison import Comparison, TextComparer
 from memory_api.console.queries import MAX_COUNTED_TRACES, list_outcomes
 from memory_api.core.pagination import Cursor
 from memory_api.playbooks import queries
@@ -159,11 +159,14 @@ def compare_diff(diff: PlaybookDiff) -> list[ComparedBullet]:
         *((b.id, "removed", b, None) for b in diff.removed),
         *((c.key, "changed", c.before, c.after) for c in diff.changed),
     ]
-    return [_compare(*pair) for pair in sorted(pairs, key=itemgetter(0))]
+    comparer = TextComparer()
+    return [_compare(comparer, *pair) for pair in sorted(pairs, key=itemgetter(0))]
 
 
-def _compare(key: str, kind: str, before: Bullet | None, after: Bullet | None) -> ComparedBullet:
-    text = compare_texts(before.content if before else "", after.content if after else "")
+def _compare(
+    comparer: TextComparer, key: str, kind: str, before: Bullet | None, after: Bullet | None
+) -> ComparedBullet:
+    text = comparer.compare(before.content if before else "", after.content if after else "")
     notes = _other_changes(before, after) if before and after else ()
     shown = after or before
     return ComparedBullet(key, kind, shown.section if shown else "", text, notes)
