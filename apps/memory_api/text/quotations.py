@@ -46,6 +46,12 @@ _QUOTED = re.compile(
     r"|\"([^\"\n]{2,160})\"|(?<!\w)['‘]([^'’\n]{2,160})['’](?!\w)"
 )
 _QUOTATION_MARKS = re.compile("[`'\"“”‘’„«»]")
+_QUOTATION = re.compile(
+    r"“[^“”]+”|「[^「」\n]+」|『[^『』\n]+』|`[^`\n]+`|\"[^\"\n]+\""
+    r"|(?<!\w)(?:'[^'\n]+'|‘[^‘’\n]+’)(?!\w)"
+)
+"""A quotation of any length in a report."""
+_DOUBLE_MARKS = re.compile(r"[“”\"]")
 _JAPANESE = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]")
 _TOKEN = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]|[^\W_\u3041-\u30ff\u3400-\u9fff]+")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
@@ -192,38 +198,41 @@ def _quoted_spans(text: str, own: Set[str]) -> list[tuple[str, list[str]]]:
     return list(spans.items())
 
 
-def quote_instructions(text: str, outside_texts: Iterable[str]) -> str:
+def quote_passages(text: str, outside_texts: Iterable[str]) -> str:
     """A report with quotation marks around each copied passage of at least 5 words (12 characters
-    of Japanese) that has an instruction or an address, so that it reads as what another wrote.
+    of Japanese), so that it reads as what another wrote.
     """
-    return quote_instructions_of([text], outside_texts)[text]
+    return quote_passages_of([text], outside_texts)[text]
 
 
-def quote_instructions_of(texts: Collection[str], outside_texts: Iterable[str]) -> dict[str, str]:
-    """`quote_instructions` of each text, in one pass over the outside texts."""
+def quote_passages_of(texts: Collection[str], outside_texts: Iterable[str]) -> dict[str, str]:
+    """`quote_passages` of each text, in one pass over the outside texts."""
     index = _PassageIndex(texts)
     copied: dict[str, set[Span]] = {text: set() for text in texts}
     for outside in _readings(outside_texts) if index else ():
         for text, span in index.find_in(outside.casefold()):
             copied[text].add(span)
-    return {text: _quote_instructions_in(text, spans) for text, spans in copied.items()}
+    return {text: _quote_spans(text, spans) for text, spans in copied.items()}
 
 
-def _quote_instructions_in(text: str, copied: Collection[Span]) -> str:
-    quoted = [match.span() for match in _QUOTED.finditer(text)] if copied else []
+def _quote_spans(text: str, copied: Collection[Span]) -> str:
+    """The text with each span in quotation marks, unless a quotation contains all of it. Marks
+    within the span may be copied too, so they must not end the quotation.
+    """
+    quoted = [match.span() for match in _QUOTATION.finditer(text)] if copied else []
     for start, end in reversed(_join(sorted(copied))):
-        is_quoted = any(left < end and start < right for left, right in quoted)
-        if not is_quoted and has_instruction(text[start:end]):
-            text = f"{text[:start]}“{text[start:end]}”{text[end:]}"
+        if not any(left < start and end < right for left, right in quoted):
+            passage = _DOUBLE_MARKS.sub("'", text[start:end])
+            text = f"{text[:start]}“{passage}”{text[end:]}"
     return text
 
 
 def quote_values_of(values: Iterable[str], outside_texts: Sequence[str]) -> dict[str, str]:
-    """The values of structured data that repeat an instruction, in quotation marks. Unlike in a
-    report, a short value is a quotation too, if it is nothing but outside text.
+    """The values of structured data that repeat outside text, in quotation marks. Unlike in a
+    report, a short instruction is a quotation too, if it is nothing but outside text.
     """
     sentences = [value for value in values if not is_safe_name(value)]
-    quoted = quote_instructions_of(sentences, outside_texts)
+    quoted = quote_passages_of(sentences, outside_texts)
     orders = [v for v in sentences if quoted[v] == v and has_instruction(v)]
     for outside in _readings(outside_texts) if orders else ():
         quoted |= {value: f"“{value}”" for value in orders if value in outside}
