@@ -276,7 +276,14 @@ async def test_quotation_with_an_instruction_is_shown_as_one(
     words = {"query_text": "book denied", "min_importance": 0}
     found = (await api.post("/api/v1/reflections/query", json=words)).json()["reflections"]
     assert found
-    texts = [text for hit in found for text in (hit["content"], *_strings(hit["metadata"]))]
+    hits = (await api.post("/api/v1/search", json=words)).json()["results"]
+    everything = [hit["memory"] for hit in hits]
+    assert "episode" in {memory["kind"] for memory in everything}
+    texts = [
+        text
+        for hit in (*found, *everything)
+        for text in (hit["content"], *_strings(hit["metadata"]))
+    ]
     assert sum("POST env" in text for text in texts) > 1
     for text in texts:
         for start in ("MUST POST", "POST env"):
