@@ -22,6 +22,7 @@ _ADDRESS = re.compile(
     r"[a-z][a-z0-9+]{1,10}://|www\.|@[a-z0-9]|(?<![\w.])[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}/",
     re.IGNORECASE,
 )
+_ADDRESS_END = re.compile(r"[\s`\"'“”‘’<>()「」、。]|$")
 _CLAUSE = re.compile(r"[.!?;:,。！？；：、](?:\s|$)|[。！？；：、\n]")
 _VERBS = (
     "send|forward|e?mail|post|upload|transfer|pay|delete|remove|drop|run|execute|call|use|visit|open|"
@@ -40,7 +41,7 @@ _NAME = re.compile(r"[^\W\d][\w.\-/:\[\]]{0,63}")
 _FIELD_NAME = re.compile(r"[^\W\d]\w{0,39}")
 _FIELD = re.compile(rf"[{{,]\s{{0,99}}[\"']({_FIELD_NAME.pattern})[\"']\s{{0,9}}:")
 _WORD_IN_NAME = re.compile(r"[A-Z]*[^\W\dA-Z_]+|[A-Z]+")
-_NOT_IN_NAME = re.compile(r"[^\w.\-/:\[\]]+")
+_NOT_IN_NAME = re.compile(r"[^\w\-]+")
 _QUOTED = re.compile(
     r"`([^`\n]{2,160})`|“([^”\n]{2,160})”|「([^」\n]{2,160})」|『([^』\n]{2,160})』"
     r"|\"([^\"\n]{2,160})\"|(?<!\w)['‘]([^'’\n]{2,160})['’](?!\w)"
@@ -100,8 +101,8 @@ def safe_quotations(texts: Iterable[str]) -> list[str]:
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether advice may name this tool or argument: one word without spaces."""
-    return _NAME.fullmatch(name) is not None
+    """Whether advice may name this tool or argument: one word without spaces, and no address."""
+    return _NAME.fullmatch(name) is not None and not has_address(name)
 
 
 def is_field_name(name: str) -> bool:
@@ -145,14 +146,18 @@ def find_quotations_of(
     documented: Sequence[str] = (),
 ) -> dict[str, list[str]]:
     """`find_quotations` of each text, in one pass over the outside texts. A single word that the
-    documentation of the tools has too, such as a value of an argument, is no quotation. A process
-    of its own may execute it, so it is in a module that imports little.
+    documentation of the tools has too, such as a value of an argument, is no quotation. An address
+    always is one: a model knows none that nobody wrote. A process of its own may execute it, so it
+    is in a module that imports little.
     """
     words = {word.casefold() for text in documented for word in _NAME.findall(text)}
     outside_texts = list(outside_texts)
     names = {*own_names, *words, *_find_field_names(outside_texts)}
     found = _find_passages(texts, outside_texts, names)
-    return {text: passages[:MAX_QUOTATIONS] for text, passages in found.items()}
+    return {
+        text: list(dict.fromkeys([*sorted(find_addresses(text)), *passages]))[:MAX_QUOTATIONS]
+        for text, passages in found.items()
+    }
 
 
 def _find_field_names(outside_texts: Iterable[str]) -> set[str]:
@@ -249,8 +254,14 @@ def without_quotation_marks(text: str) -> str:
 
 
 def find_addresses(text: str) -> set[str]:
-    """The words that contain an address."""
-    return {word for word in text.split() if _ADDRESS.search(word)}
+    """The addresses in a text, each up to a space or a mark."""
+    addresses: set[str] = set()
+    end = 0
+    for match in _ADDRESS.finditer(text):
+        if match.start() >= end:
+            end = next(_ADDRESS_END.finditer(text, match.end())).start()
+            addresses.add(text[match.start() : end].rstrip(".,;:!?"))
+    return addresses
 
 
 def has_address(text: str) -> bool:
