@@ -48,6 +48,7 @@ DOORS: dict[str, dict[str, Any]] = {
     "invisible": {"events": [CALL, REFUSED | {"content": "\u200b".join(PLANTED)}]},
     "event error": {"events": [CALL, REFUSED | {"error": {"detail": PLANTED}}]},
     "event metadata": {"events": [CALL, REFUSED | {"metadata": {"note": PLANTED}}]},
+    "event id": {"events": [CALL, REFUSED | {"event_id": PLANTED}]},
     "trace metadata": {"metadata": {"note": PLANTED}},
     "user": {"events": [{"event_type": "user_message", "content": PLANTED}, CALL, REFUSED]},
     "agent": {"events": [CALL, REFUSED, {"event_type": "llm_response", "content": PLANTED}]},

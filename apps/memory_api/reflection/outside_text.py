@@ -10,6 +10,7 @@ report and the metadata show copied passages in quotation marks. Nothing is drop
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -102,6 +103,10 @@ _ORIGIN_OF_EVENT = {
 }
 
 
+_NUMBER = re.compile(r"(?:[a-z]{1,9}[_:-])?[0-9a-f-]+", re.IGNORECASE)
+"""An event ID that says nothing, such as e0001 or a UUID. Clients choose the IDs of events."""
+
+
 def outside_texts_of(
     context: ReflectionContext, evidence: Evidence, trace: TraceRow | None = None
 ) -> OutsideTexts:
@@ -157,6 +162,8 @@ def _texts_of_event(event: Event) -> Iterator[OutsideText]:
         yield OutsideText(Origin.TOOL, "\n".join(_arguments_of(event)))
     else:
         yield OutsideText(_ORIGIN_OF_EVENT[event.event_type], event.content)
+    if event.event_id and not _NUMBER.fullmatch(event.event_id):
+        yield OutsideText(Origin.METADATA, event.event_id)
     for text in _strings(event.error):
         yield OutsideText(Origin.TOOL, text)
     for text in _strings(event.metadata):
