@@ -21,7 +21,7 @@ cross join lateral (
 ) c;
 
 create policy agent_runs_analyst on agent_runs for select to hansei_analyst
-using (tenant_id = analytics.login_tenant());
+using (analytics.is_own(tenant_id, analytics.login_tenant()) and tenant_id = analytics.login_tenant());
 grant select (tenant_id, id, project_id, playbook, state, confidence, feedback, feedback_at, round_count, replan_count, token_count, cost_usd,
               trace_id, created_at, started_at, finished_at) on agent_runs to hansei_analyst;
 

@@ -19,15 +19,24 @@ alter table analytics.logins force row level security;
 create policy logins_own on analytics.logins for select to hansei_analyst using (role_name = current_user);
 create policy logins_owner on analytics.logins to current_user using (true) with check (true);
 
--- The tenant of the login; null if it is suspended or erased, so that the next statement of its logins reads nothing. A login cannot change
--- session_user.
-create function analytics.login_tenant() returns uuid language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+-- The tenant of the login; null if it is suspended or erased. A login cannot change session_user. It changes with the tenant's status, so it is
+-- not immutable in PostgreSQL's sense, but it must be declared so: the planner then writes the tenant into the plan as a constant. A function that
+-- is evaluated for each row reads pages, and PostgreSQL evaluates operators such as = and starts_with() of a login before its policy: EXPLAIN
+-- (ANALYZE, BUFFERS) would count rows of all tenants that meet any condition. Of a suspended tenant, a statement without a plan reads nothing; a
+-- prepared one ends with its session (end_login_sessions).
+create function analytics.login_tenant() returns uuid language sql immutable security definer set search_path = pg_catalog, pg_temp as $$
     select l.tenant_id
     from analytics.logins l join public.tenants t on t.id = l.tenant_id and t.status = 'active'
     where l.role_name = session_user
 $$;
-revoke execute on function analytics.login_tenant from public;
-grant execute on function analytics.login_tenant to hansei_analyst;
+-- Whether a row belongs to the tenant of the login. Its cost is far below that of any operator, so the planner evaluates it first: a condition of
+-- the login never sees rows of others, and reads none of their long texts from disk, which EXPLAIN would count too.
+create function analytics.is_own(p_tenant_id uuid, p_login_tenant uuid) returns boolean language plpgsql immutable strict cost 1e-30 set search_path = pg_catalog, pg_temp as $$
+begin
+    return p_tenant_id = p_login_tenant;
+end $$;
+revoke execute on function analytics.login_tenant, analytics.is_own from public;
+grant execute on function analytics.login_tenant, analytics.is_own to hansei_analyst;
 
 -- In these functions, a join of pg_stat_activity with a table that Citus copies to its nodes would run without the rights of the view: hence
 -- MATERIALIZED.
@@ -74,22 +83,26 @@ declare
     read_tables constant text[] := array['bullet_spans', 'bullet_verdicts', 'curated_lessons', 'llm_calls', 'memory_links', 'memory_revisions',
         'memories', 'memory_usage', 'memory_vectors', 'playbook_versions', 'playbooks', 'retrievals', 'runs', 'traces'];
     table_name text;
+    rows_of_kinds text;
 begin
     foreach table_name in array read_tables loop
-        execute format('create policy %I on %I for select to hansei_analyst using (tenant_id = analytics.login_tenant())',
-                       table_name || '_analyst', table_name);
+        rows_of_kinds := case table_name
+            -- A login sees bullets and the lessons and reflections that they come from, but neither documents nor episodes.
+            when 'memories' then ' and kind in (''bullet'', ''reflection'', ''strategy'', ''insight'')'
+            -- Of vectors, those of bullets. 4 is their number in memories/index/scopes.py.
+            when 'memory_vectors' then ' and kind_id = 4'
+            else ''
+        end;
+        -- One policy: the condition of a second one would come after conditions of the login.
+        execute format('create policy %I on %I for select to hansei_analyst using (analytics.is_own(tenant_id, analytics.login_tenant()) and tenant_id = analytics.login_tenant()%s)',
+                       table_name || '_analyst', table_name, rows_of_kinds);
     end loop;
 end $$;
--- Of memories, a login sees bullets and the lessons and reflections that they come from, but neither documents nor episodes.
-create policy memories_analyst_kinds on memories as restrictive for select to hansei_analyst
-using (kind in ('bullet', 'reflection', 'strategy', 'insight'));
--- Of vectors, those of bullets. 4 is their number in memories/index/scopes.py.
-create policy memory_vectors_analyst_kinds on memory_vectors as restrictive for select to hansei_analyst using (kind_id = 4);
 
 -- The columns that the views and functions read, and no other: the rest holds texts of traces, ground truth and evidence.
 grant select (tenant_id, bullet_id, until_version, from_version, section, title, when_to_use, content, tags, status, pinned) on bullet_spans to
     hansei_analyst;
-grant select (tenant_id, id, bullet_id, trace_id, judge, tag, retrieval_id, actor, confirmed, run_id, created_at) on bullet_verdicts to hansei_analyst;
+grant select (tenant_id, bullet_id, trace_id, judge, tag, actor, confirmed, run_id, created_at) on bullet_verdicts to hansei_analyst;
 grant select (tenant_id, scope_id, created_at) on curated_lessons to hansei_analyst;
 grant select (tenant_id, id, run_id, project_id, provider, model, purpose, prompt_hash, status, error, finish_reason, input_tokens,
     output_tokens, cached_tokens, cache_write_tokens, cost_usd, latency_ms, request_id, created_at) on llm_calls to hansei_analyst;

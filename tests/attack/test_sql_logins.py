@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import subprocess
 import time
@@ -277,6 +278,99 @@ async def test_long_transactions_of_logins_end_while_a_table_is_locked(
             await end_sessions(worker_runtime, timedelta(0))
     with pytest.raises(CLOSED):
         await login.fetchval("select 1")
+
+
+CONDITIONS = {
+    "playbooks": ("name = {0}", "starts_with(name, {0})", "name >= {0} and name <= {0}"),
+    "memories": (
+        *("content = {0}", "starts_with(content, {0})", "content = any(array[{0}])"),
+        *("starts_with(title, {0}) and content >= ''", "title = any(array[{0}]) and content > ''"),
+    ),
+    "retrievals": ("query = {0}", "starts_with(query, {0})"),
+}
+VALUES = {
+    "text": "x",
+    "uuid": "00000000-0000-0000-0000-000000000000",
+    "integer": "1",
+    "bigint": "1",
+    "timestamp with time zone": "2026-01-01",
+    "boolean": "t",
+}
+SECRET = "the number of the vault is seven"
+
+
+@pytest.mark.parametrize("table", CONDITIONS)
+async def test_statistics_do_not_show_rows_of_others(
+    api, make_tenant, tenant: TestTenant, open_login, table: str
+) -> None:
+    """PostgreSQL may evaluate a condition of the login before the policy. What it counts must not
+    depend on whether a row of another tenant meets the condition.
+    """
+    long = " ".join(secrets.token_hex(8) for _ in range(500))
+    texts: list[dict[str, str]] = [{"content": SECRET}, {"content": long, "title": SECRET}]
+    deltas = [{"type": "ADD", "section": "oth"} | each for each in texts]
+    changed = await api.post(f"/api/v1/playbooks/{SECRET}/deltas", json={"deltas": deltas})
+    changed.raise_for_status()
+    words = {"query_text": SECRET}
+    (await api.post(f"/api/v1/playbooks/{SECRET}/search", json=words)).raise_for_status()
+    login = await open_login(await make_tenant())
+    for method in ("indexscan", "bitmapscan", "indexonlyscan"):
+        await login.execute(f"set enable_{method} = off")
+    for condition in CONDITIONS[table]:
+        plans = [await _plan(login, table, condition.format(f"'{v}'")) for v in (SECRET, "absent")]
+        assert plans[0] == plans[1], condition
+        statement = f"select count(*) from {table} where {condition}"
+        seen = {await _blocks_read(login, statement.format(f"'{v}'")) for v in (SECRET, "absent")}
+        assert len(seen) == 1, condition
+
+
+async def test_policies_are_evaluated_before_conditions_of_logins(
+    tenant: TestTenant, open_login, owner: Sessions
+) -> None:
+    login = await open_login(tenant)
+    for method in ("indexscan", "bitmapscan", "indexonlyscan"):
+        await login.execute(f"set enable_{method} = off")
+    columns = await login.fetch(
+        "select c.table_name, c.column_name, c.data_type from information_schema.columns c"
+        " join information_schema.tables t using (table_schema, table_name)"
+        " where table_schema = 'public' and column_name <> 'tenant_id'"
+        " and table_type = 'BASE TABLE' and data_type = any($1)",
+        list(VALUES),
+    )
+    seen: set[str] = set()
+    for table, column, kind in columns:
+        value = f"'{VALUES[kind]}'::{kind}"
+        plan = await login.fetch(
+            f"explain (costs off) select 1 from public.{table}"
+            f" where {column} >= {value} and {column} = any(array[{value}])"
+        )
+        filters = [row[0].strip() for row in plan if row[0].strip().startswith("Filter:")]
+        assert filters, (table, column)
+        assert all(each.startswith("Filter: (is_own(tenant_id") for each in filters), (
+            table,
+            filters,
+        )
+        seen.add(table)
+    assert {"memories", "memory_vectors", "playbooks", "retrievals", "traces", "runs"} <= seen
+
+
+async def _plan(login: asyncpg.Connection, table: str, condition: str) -> list[str]:
+    """What EXPLAIN counts, at the third time: before, it reads pages of catalogs."""
+    statement = (
+        "explain (analyze, buffers, timing off, summary off, costs off)"
+        f" select 1 from {table} where {condition}"
+    )
+    for _ in range(3):
+        lines = [row[0].strip() for row in await login.fetch(statement)]
+    return [line for line in lines if line.startswith(("Buffers", "Rows Removed"))]
+
+
+async def _blocks_read(login: asyncpg.Connection, statement: str) -> int:
+    counter = "pg_stat_get_xact_blocks_fetched('public.tenants'::regclass)"
+    async with login.transaction():
+        before = await login.fetchval(f"select {counter}")
+        assert await login.fetchval(statement) == 0
+        return await login.fetchval(f"select {counter}") - before
 
 
 async def test_logins_get_the_cpu_time_that_is_left(
