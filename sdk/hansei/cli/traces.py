@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from hansei.cli.learned import print_learned
 from hansei.cli.options import AsJson, Outcome, Project
 from hansei.cli.terminal import (
     format_age,
@@ -79,10 +80,12 @@ def show_trace(
         trace = client.traces.get(trace_id)
         if len(trace.events) < trace.event_count:
             trace.events = list(client.traces.events.list(trace_id))
+        runs = [] if as_json else client.runs.list(trace_id=trace_id).items
     if as_json:
         print_json(trace)
         return
     _print_summary(trace)
+    print_learned(trace, runs)
     for event in trace.events:
         print_text()
         _print_event(event, full)
