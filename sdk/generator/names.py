@@ -166,7 +166,7 @@ POSITIONAL = {
 }
 """Optional arguments that may be given by position, after the required ones."""
 
-ALSO_TEXT = frozenset(("ErrorInfo", "ToolDefinition"))
+ALSO_TEXT = frozenset(("ErrorInfo",))
 """Objects for which the service takes a text too."""
 
 EXAMPLES = {

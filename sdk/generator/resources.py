@@ -169,7 +169,8 @@ def _arguments(document: Schema, method: str, operation: Schema) -> list[Argumen
 
 def _is_internal(operation: Schema, name: str) -> bool:
     """The format of what a method sends or returns is part of the method."""
-    return name == "format" and operation["operationId"] in ("create_trace", "get_analytics")
+    names = {"create_trace": ("format", "outcome_from"), "get_analytics": ("format",)}
+    return name in names.get(operation["operationId"], ())
 
 
 def _parameter(document: Schema, parameter: Schema) -> Argument:
