@@ -24,9 +24,7 @@ class WhyNothing(StrEnum):
     NOTHING_FOUND = "Nothing to learn"
     OPEN = "The trace is open: Hansei learns when it is closed."
     NO_OUTCOME = "No outcome is known. State it, and Hansei learns from the trace."
-    SWITCHED_OFF = (
-        "No learning run was started: the request or a setting switched learning off."
-    )
+    SWITCHED_OFF = "No learning run was started: the request or a setting switched learning off."
 
 
 NO_LESSON_BY_RULES = (
@@ -81,7 +79,7 @@ def evaluation_of(runs: Sequence[FinishedRun]) -> Json:
 
 
 def why_run_found_nothing(run: FinishedRun) -> str | None:
-    """Why a finished run of learning has no lesson. None for other runs and for a run that has one."""
+    """Why a finished run of learning has no lesson. None for other runs and if it has one."""
     if not isinstance(run.result, dict):
         return None
     result = cast(Json, run.result)

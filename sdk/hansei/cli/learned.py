@@ -1,5 +1,5 @@
-"""What was learned from a trace, and why nothing was, as `trace show`, `run show` and the commands of
-playbooks print it.
+"""What was learned from a trace, and why nothing was, as the commands of traces, runs and playbooks
+print it.
 """
 
 from __future__ import annotations

@@ -145,9 +145,7 @@ def reflect(
             raise typer.BadParameter(message)
         size = Path(file).stat().st_size if file != STDIN else None
         sent_format = None if found in (None, "hansei") else found
-        traces = Input(
-            _rewind(source, head), size, project, playbook, sent_format, outcome_from
-        )
+        traces = Input(_rewind(source, head), size, project, playbook, sent_format, outcome_from)
         unfinished = _send_and_collect(client, traces, summary, wait=not no_wait)
         seconds = time.monotonic() - started
         if as_json:

@@ -32,9 +32,9 @@ def print_report(summary: LearningSummary, seconds: float, unfinished: Collectio
     lessons = summary.most_important()
     if summary.new_traces or lessons:
         print_text(_format_lesson_counts(summary))
-    for reason, number in summary.why_nothing.most_common(MAX_REASONS):
-        print_text(f"{format_count(number, 'trace')}: {reason}", indent=2)
     print_playbook_changes(summary)
+    for reason, number in summary.why_nothing.most_common(MAX_REASONS):
+        print_text(f"{format_count(number, 'trace')}: {reason}")
     _print_failed(summary)
     if len(lessons) > MAX_LESSONS:
         print_text()

@@ -1,4 +1,4 @@
-"""`hansei trace`: list and show traces, and record their outcomes."""
+"""`hansei trace`: list, show and delete traces, and record their outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ MAX_EVENT_LENGTH = 400
 MAX_TASK_LENGTH = 100
 
 trace_commands = typer.Typer(
-    name="trace", help="List and show traces, and record their outcomes.", no_args_is_help=True
+    name="trace",
+    help="List, show and delete traces, and record their outcomes.",
+    no_args_is_help=True,
 )
 
 
@@ -104,6 +106,23 @@ def record_outcome(
         print_json(receipt)
     else:
         print_message(f"Recorded. Learning run: {receipt.run_id or 'none'}.")
+
+
+@trace_commands.command("delete")
+def delete_trace(
+    trace_id: Annotated[str, typer.Argument(metavar="ID")],
+    reason: Annotated[str | None, typer.Option(help="Stored with the tombstone.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a trace for good. The lessons learned from it stay."""
+    with open_client() as client:
+        client.traces.delete(trace_id, reason=reason)
+    if as_json:
+        print_json({"deleted": trace_id})
+    else:
+        print_text(
+            f"Deleted. Its lessons stay; to remove them too: `hansei erase trace {trace_id}`"
+        )
 
 
 def _print_summary(trace: TraceWithEvents) -> None:

@@ -38,7 +38,9 @@ def check_fields(fields: Mapping[str, object]) -> None:
     """Raises `TypeError` for the name of a field that a trace does not have, and `ValueError` for
     an unknown outcome or `match`.
     """
-    _check_names("A trace has no field", fields, TRACE_FIELDS, " Put your own data into `metadata`.")
+    _check_names(
+        "A trace has no field", fields, TRACE_FIELDS, " Put your own data into `metadata`."
+    )
     if "outcome" in fields:
         check_outcome(fields["outcome"])
     _check_value("match", fields.get("match"), (None, *MATCH_RULES))

@@ -123,11 +123,11 @@ def test_wrong_argument_is_refused_where_it_is_written(recorder: Recorder) -> No
         with hansei.trace("t", recorder=used) as t:
             with pytest.raises(TypeError, match=r"`tokens`\. Did you mean `token_budget`\?"):
                 t.render(tokens=5)  # pyright: ignore[reportCallIssue]
-            with pytest.raises(TypeError, match="`render` has no option `nonsense`. The options"):
+            with pytest.raises(TypeError, match=r"`render` has no option `nonsense`\. The options"):
                 hansei.render(nonsense=3)  # pyright: ignore[reportCallIssue]
-            with pytest.raises(ValueError, match="`role` must be one of user, .*, not 'bot'"):
+            with pytest.raises(ValueError, match=r"`role` must be one of user, .*, not 'bot'"):
                 t.message("bot", "hi")  # type: ignore[arg-type]
-            with pytest.raises(ValueError, match="`event_type` must be one of tool_call, .*'tool'"):
+            with pytest.raises(ValueError, match=r"`event_type` must be one of .*'tool'"):
                 t.event("tool", "hi")  # type: ignore[arg-type]
             with pytest.raises(TypeError, match=r"`answer`\. Did you mean `generated_answer`\?"):
                 t.update(answer="42")

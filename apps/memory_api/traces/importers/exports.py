@@ -210,15 +210,17 @@ class _ExportEvents:
 
 def _arguments(value: Any) -> Any:
     """Arguments as an object. LangChain writes them as text of Python, alone in `input`."""
-    fields = cast(Record, value) if isinstance(value, Mapping) else {}
-    text = fields.get("input") if len(fields) == 1 else value
+    text = value
+    if isinstance(value, Mapping):
+        fields = cast(Record, value)
+        text = fields.get("input") if len(fields) == 1 else None
     if not isinstance(text, str):
-        return value
-    parsed = _parsed(text)
+        return cast(Any, value)
+    parsed: Any = _parsed(text)
     if isinstance(parsed, str) and parsed.lstrip().startswith("{"):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             parsed = ast.literal_eval(parsed.strip())
-    return parsed if isinstance(parsed, Mapping) else value
+    return cast(Any, parsed if isinstance(parsed, Mapping) else value)
 
 
 def _is_same_call(called: Any, executed: Any) -> bool:

@@ -22,7 +22,7 @@ from memory_api.core.errors import (
 from memory_api.core.json_input import JSON_LIMITS, have_too_many_values, parse_json
 from memory_api.traces.importers import agent_logs, exports
 from memory_api.traces.importers.agent_logs import Fields, Record
-from memory_api.traces.importers.scores import find_subject, score_outcome
+from memory_api.traces.importers.export_scores import find_subject, score_outcome
 from memory_api.traces.ndjson import MAX_BATCH_LINES, MAX_LINE_BYTES, Line, read_batches
 from memory_api.traces.storage import content_external_id
 
@@ -106,9 +106,7 @@ def convert_lines(
     return converted
 
 
-def convert_record(
-    value: Any, name: TraceFormat, outcome_from: str | None = None
-) -> list[Fields]:
+def convert_record(value: Any, name: TraceFormat, outcome_from: str | None = None) -> list[Fields]:
     """The traces of one record. Raises `InvalidRequest`.
 
     Args:

@@ -27,7 +27,7 @@ def score_outcome(record: Record, name: str) -> OutcomeType | None:
             return OutcomeType(text)
         value = {"true": 1, "false": 0}.get(text, value)
     if isinstance(value, int | float) and 0 <= value <= 1:
-        exact = {0: OutcomeType.FAILURE, 1: OutcomeType.SUCCESS}
+        exact: dict[float, OutcomeType] = {0: OutcomeType.FAILURE, 1: OutcomeType.SUCCESS}
         return exact.get(value, OutcomeType.PARTIAL)
     raise InvalidRequest(
         f"The score `{name}` is {str(value)[:_MAX_SHOWN]}. An outcome is 1 or true, 0 or false, a "
