@@ -102,7 +102,7 @@ end $$;
 -- The columns that the views and functions read, and no other: the rest holds texts of traces, ground truth and evidence.
 grant select (tenant_id, bullet_id, until_version, from_version, section, title, when_to_use, content, tags, status, pinned) on bullet_spans to
     hansei_analyst;
-grant select (tenant_id, bullet_id, trace_id, judge, tag, actor, confirmed, run_id, created_at) on bullet_verdicts to hansei_analyst;
+grant select (tenant_id, id, bullet_id, trace_id, judge, tag, retrieval_id, actor, confirmed, run_id, created_at) on bullet_verdicts to hansei_analyst;
 grant select (tenant_id, scope_id, created_at) on curated_lessons to hansei_analyst;
 grant select (tenant_id, id, run_id, project_id, provider, model, purpose, prompt_hash, status, error, finish_reason, input_tokens,
     output_tokens, cached_tokens, cache_write_tokens, cost_usd, latency_ms, request_id, created_at) on llm_calls to hansei_analyst;

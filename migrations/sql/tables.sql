@@ -485,7 +485,7 @@ create index bullet_verdicts_helpful_idx on bullet_verdicts (tenant_id, bullet_i
 -- highest precedence, and an outcome only if other attempts confirm it. Every count of helpful and harmful verdicts reads this view.
 -- A count, not `exists`: the planner would read all verdicts for the few of a period.
 create view counted_verdicts with (security_invoker = true) as
-select v.tenant_id, v.bullet_id, v.trace_id, v.judge, v.tag, v.run_id, v.created_at
+select v.tenant_id, v.id, v.bullet_id, v.trace_id, v.judge, v.tag, v.retrieval_id, v.actor, v.run_id, v.created_at
 from bullet_verdicts v
 where (v.judge <> 'outcome' or v.confirmed)
   and (

@@ -166,12 +166,7 @@ POSITIONAL = {
 }
 """Optional arguments that may be given by position, after the required ones."""
 
-INTERNAL = frozenset(
-    (("create_trace", "format"), ("create_trace", "outcome_from"), ("get_analytics", "format"))
-)
-"""Parameters that a method does not take: they belong to another one, or to its answer."""
-
-ALSO_TEXT = frozenset(("ErrorInfo",))
+ALSO_TEXT = frozenset(("ErrorInfo", "ToolDefinition"))
 """Objects for which the service takes a text too."""
 
 EXAMPLES = {

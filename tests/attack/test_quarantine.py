@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from httpx2 import AsyncClient
 
+from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.verdicts.quarantine import quarantine_harmful_bullets
+from memory_api.playbooks.verdicts.record import NewVerdict, record_verdicts
+from memory_api.runtime import Runtime
 from tests.support.api_calls import new_trace
 from tests.support.playbook_api import Book
 
@@ -70,3 +75,21 @@ async def test_reviewed_playbook_gets_a_proposal(book: Book, tenant: Any) -> Non
     assert (await book.api.post(rejected, json={})).status_code == 204
     await judge(book, agent, trace_id=await new_trace(book.api))
     assert (await book.api.get(f"{book.url}/proposals")).json()["items"] == []
+
+
+async def test_verdicts_that_are_not_counted_protect_no_bullet(
+    book: Book, runtime: Runtime, tenant: Any
+) -> None:
+    """A failed run gives two verdicts: that of the model, and that of its outcome as evidence."""
+    ref = PlaybookRef("default", "book")
+    for _ in range(4):
+        retrieval = (await book.post("render")).json()["retrieval_id"]
+        trace_id = await new_trace(book.api, retrieval_id=retrieval, playbook="book")
+        verdicts = [
+            NewVerdict(KEY, "harmful", judge, trace_id=UUID(trace_id), retrieval_id=UUID(retrieval))
+            for judge in ("outcome", "llm")
+        ]
+        await record_verdicts(runtime, tenant.id, ref, verdicts)
+    assert KEY not in (await book.post("render")).json()["bullet_keys"]
+    author = ChangeAuthor("curator")
+    assert list(await quarantine_harmful_bullets(runtime, tenant.id, ref, author)) == [KEY]

@@ -91,7 +91,7 @@ async def test_newer_task_hint_replaces_the_older_one(openai: Service) -> None:
     tell(openai, task_hint=None)
     for description in ("Bring it a third time", "Bring it a fourth time, please"):
         await openai.learn(task_key="march", task_description=description)
-        assert "- The report of March has 43 pages." in openai.stub.calls[-1].user
+        assert "- “The report of March has” 43 pages." in openai.stub.calls[-1].user
         assert ANSWER["task_hint"] not in openai.stub.calls[-1].user
 
 

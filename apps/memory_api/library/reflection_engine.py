@@ -262,7 +262,7 @@ class ReflectionEngineV2:
 async def _guard_result(
     result: ReflectionResult, context: ReflectionContext, evidence: Evidence
 ) -> ReflectionResult:
-    """The result with repeated instructions in quotation marks, and with `quotations` in its
+    """The result with copied passages in quotation marks, and with `quotations` in its
     metadata if a rule repeats the trace: its rules then wait for confirmation when they are stored.
     """
     drafts = reflection_drafts(result, project_id=context.project_id)

@@ -99,7 +99,7 @@ limit :limit
 -- name: harmful_bullets
 -- Active bullets that may need quarantine: enough harmful verdicts, and at least one since their last release. With the verdicts on
 -- the other bullets of the playbook. Pinned bullets are excluded.
--- A client could invent traces, so a harmful verdict counts once for each retrieval that handed out the bullet. Without such a
+-- A client could invent traces, so a counted harmful verdict counts here once for each retrieval that handed out the bullet. Without such a
 -- retrieval, verdicts that a client sends count once for each API key, and those of the service once for each trace. All verdicts of a
 -- person count, and so do counts of an imported file, which have no verdicts.
 select m.key, m.helpful, m.harmful, t.helpful - m.helpful others_helpful, t.harmful - m.harmful others_harmful
@@ -118,7 +118,7 @@ where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.
                when v.run_id is not null then v.trace_id::text
                else coalesce(v.actor, '')
            end)
-    from bullet_verdicts v
+    from counted_verdicts v
     left join traces t on t.tenant_id = v.tenant_id and t.id = v.trace_id
     left join retrievals r on r.tenant_id = v.tenant_id and r.id = coalesce(v.retrieval_id, t.retrieval_id)
         and r.scope_id = m.scope_id and m.key = any(r.bullet_keys)
@@ -134,7 +134,7 @@ select m.key, count(*) - count(distinct case
            when v.run_id is not null then v.trace_id::text
            else coalesce(v.actor, '')
        end) verdict_count
-from bullet_verdicts v
+from counted_verdicts v
 join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id
 left join traces t on t.tenant_id = v.tenant_id and t.id = v.trace_id
 left join retrievals r on r.tenant_id = v.tenant_id and r.id = coalesce(v.retrieval_id, t.retrieval_id)

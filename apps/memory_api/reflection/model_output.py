@@ -306,10 +306,14 @@ def _unescape(text: str) -> str:
     )
 
 
+_QUOTATION_MARKS = str.maketrans("", "", "\"'“”‘’`「」『』")
+
+
 def _normalize(text: str) -> str:
+    """The words in lower case. A copy in quotation marks is a copy."""
     # JSON escapes the two halves of a surrogate pair separately; this joins them.
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return " ".join(whole.casefold().split())
+    return " ".join(whole.translate(_QUOTATION_MARKS).casefold().split())
 
 
 def validate_verdicts(

@@ -5,11 +5,12 @@ Lessons go into the prompts of other agents, so anyone who can write into one fi
 could otherwise write into those. Every step that stores lessons passes them through
 `guard_lessons`: advice that repeats outside text is quarantined until a second independent trace
 teaches it or a person confirms it (`curation/confirmation.py` does the same for bullets), and a
-report and the metadata show a repeated instruction in quotation marks. Nothing is dropped.
+report and the metadata show copied passages in quotation marks. Nothing is dropped.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -32,7 +33,7 @@ from memory_api.text.quotations import (
     has_address,
     is_field_name,
     is_safe_name,
-    quote_instructions_of,
+    quote_passages_of,
     quote_values_of,
 )
 from memory_api.trace_analysis.arguments import parse_arguments
@@ -82,6 +83,11 @@ class OutsideTexts:
         texts = [item.text for item in self.texts]
         return partial(find_quotations_of, advice, texts, self.names, self.documentation)
 
+    @property
+    def size(self) -> int:
+        """The work of a comparison with all texts, in characters."""
+        return sum(len(item.text) + 100 for item in self.texts)
+
     def without(self, trusted: Collection[str]) -> OutsideTexts:
         """Without the texts of trusted origins."""
         return replace(self, texts=[item for item in self.texts if item.origin not in trusted])
@@ -95,6 +101,10 @@ _ORIGIN_OF_EVENT = {
     EventType.LLM_RESPONSE: Origin.AGENT,
     EventType.SYSTEM_EVENT: Origin.SYSTEM,
 }
+
+
+_NUMBER = re.compile(r"(?:[a-z]{1,9}[_:-])?[0-9a-f-]+", re.IGNORECASE)
+"""An event ID that says nothing, such as e0001 or a UUID. Clients choose the IDs of events."""
 
 
 def outside_texts_of(
@@ -152,6 +162,8 @@ def _texts_of_event(event: Event) -> Iterator[OutsideText]:
         yield OutsideText(Origin.TOOL, "\n".join(_arguments_of(event)))
     else:
         yield OutsideText(_ORIGIN_OF_EVENT[event.event_type], event.content)
+    if event.event_id and not _NUMBER.fullmatch(event.event_id):
+        yield OutsideText(Origin.METADATA, event.event_id)
     for text in _strings(event.error):
         yield OutsideText(Origin.TOOL, text)
     for text in _strings(event.metadata):
@@ -177,24 +189,20 @@ def _strings(value: Any) -> Iterator[str]:
 
 async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) -> list[MemoryDraft]:
     """The drafts, which may be stored now. Advice that repeats outside text, or that comes with
-    `quotations` in its metadata, waits for confirmation. Instructions that a report, a tag, a
-    keyword or the metadata repeat are in quotation marks.
+    `quotations` in its metadata, waits for confirmation. Passages that a report, a tag, a keyword
+    or the metadata copy are in quotation marks.
     """
     texts = [item.text for item in outside.texts]
-    size = sum(len(text) + 100 for text in texts)
+    size = outside.size
     advice = [draft.content for draft in drafts if draft.kind in ADVICE_KINDS]
     reports = {draft.content for draft in drafts if draft.kind not in ADVICE_KINDS}
     reports |= {word for draft in drafts for word in (*draft.tags, *draft.keywords)}
     values = {text for draft in drafts for text in _strings(_quotable(draft))}
     quotations: dict[str, list[str]] = {}
-    quoted: dict[str, str] = {}
     quoted_values: dict[str, str] = {}
     if texts and advice:
         quotations = await run_isolated(outside.quotations_in(advice), size, outside.tenant_id)
-    if texts and reports:
-        quoted = await run_isolated(
-            partial(quote_instructions_of, reports, texts), size, outside.tenant_id
-        )
+    quoted = await quote_reports(reports, outside)
     if texts and values:
         quoted_values = await run_isolated(
             partial(quote_values_of, values, texts), size, outside.tenant_id
@@ -214,6 +222,15 @@ async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) ->
         else replace(draft, content=quoted.get(draft.content, draft.content))
         for draft in safe
     ]
+
+
+async def quote_reports(reports: Collection[str], outside: OutsideTexts) -> dict[str, str]:
+    """The reports, with what they repeat of outside text in quotation marks."""
+    texts = [item.text for item in outside.texts]
+    if not texts or not reports:
+        return {report: report for report in reports}
+    work = partial(quote_passages_of, reports, texts)
+    return await run_isolated(work, outside.size, outside.tenant_id)
 
 
 def _quotable(draft: MemoryDraft) -> dict[str, Any]:

@@ -42,7 +42,13 @@ from memory_api.reflection.lesson_storage import (
     replace_degraded,
     save_lessons,
 )
-from memory_api.reflection.outside_text import guard_lessons, outside_texts_of
+from memory_api.reflection.model_output import ModelVerdict
+from memory_api.reflection.outside_text import (
+    OutsideTexts,
+    guard_lessons,
+    outside_texts_of,
+    quote_reports,
+)
 from memory_api.reflection.step import Lessons, SavedLessons, TraceInput, TraceLearner
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
@@ -95,9 +101,17 @@ class LearningStep(Step[TraceInput, PreparedLessons, StepResult]):
             lessons = replace(await self._generate(input, facts, None), failure=error)
         outside = outside_texts_of(input.context, input.evidence, input.trace)
         outside = outside.without(runtime.settings.trusted_feedback.split(","))
-        guarded = await guard_lessons([*lessons.memories, *lessons.task_memories], outside)
-        count = len(lessons.memories)
-        lessons = replace(lessons, memories=guarded[:count], task_memories=guarded[count:])
+        count, task_end = len(lessons.memories), len(lessons.memories) + len(lessons.task_memories)
+        episodes = [lessons.episode] if lessons.episode else []
+        drafts = [*lessons.memories, *lessons.task_memories, *episodes]
+        drafts = await guard_lessons(drafts, outside)
+        lessons = replace(
+            lessons,
+            memories=drafts[:count],
+            task_memories=drafts[count:task_end],
+            episode=next(iter(drafts[task_end:]), None),
+            tags=await _quote_reasons(lessons.tags, outside),
+        )
         verdicts = self._judge(input, lessons)
         recordable = await prepare_verdicts(
             runtime,
@@ -108,10 +122,7 @@ class LearningStep(Step[TraceInput, PreparedLessons, StepResult]):
         missing = input.learning_playbook if input.playbook is None else None
         if missing is not None and self.learner.records_verdicts(input):
             await create_missing_playbook(runtime, run.tenant_id, missing)
-        drafts = [*lessons.memories, *lessons.task_memories]
-        drafts += [lessons.episode] if lessons.episode else []
         memories = await prepare_memories(await runtime.get_tenant_embedder(run.tenant_id), drafts)
-        task_end = count + len(lessons.task_memories)
         return PreparedLessons(
             input,
             lessons,
@@ -189,6 +200,14 @@ class LearningStep(Step[TraceInput, PreparedLessons, StepResult]):
             return None
         degraded = degraded_run(output.input.run.id, saved.of(lessons.memories))
         return None if degraded is None else NextStep(self.kind, degraded.to_input())
+
+
+async def _quote_reasons(
+    verdicts: Sequence[ModelVerdict], outside: OutsideTexts
+) -> list[ModelVerdict]:
+    """The verdicts with quotations in their reasons, which search finds."""
+    quoted = await quote_reports({verdict.reason for verdict in verdicts}, outside)
+    return [v.model_copy(update={"reason": quoted[v.reason]}) for v in verdicts]
 
 
 def _lessons_for_playbook(output: PreparedLessons, saved: SavedLessons) -> list[UUID]:

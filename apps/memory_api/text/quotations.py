@@ -22,7 +22,7 @@ _ADDRESS = re.compile(
     r"[a-z][a-z0-9+]{1,10}://|www\.|@[a-z0-9]|(?<![\w.])[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}/",
     re.IGNORECASE,
 )
-_PAIRS = {"(": ")", "[": "]", "{": "}", "“": "”", "‘": "’"}
+_ADDRESS_END = re.compile(r"[\s`\"'“”‘’<>()「」、。]|$")
 _CLAUSE = re.compile(r"[.!?;:,。！？；：、](?:\s|$)|[。！？；：、\n]")
 _VERBS = (
     "send|forward|e?mail|post|upload|transfer|pay|delete|remove|drop|run|execute|call|use|visit|open|"
@@ -41,12 +41,18 @@ _NAME = re.compile(r"[^\W\d][\w.\-/:\[\]]{0,63}")
 _FIELD_NAME = re.compile(r"[^\W\d]\w{0,39}")
 _FIELD = re.compile(rf"[{{,]\s{{0,99}}[\"']({_FIELD_NAME.pattern})[\"']\s{{0,9}}:")
 _WORD_IN_NAME = re.compile(r"[A-Z]*[^\W\dA-Z_]+|[A-Z]+")
-_NOT_IN_NAME = re.compile(r"[^\w.\-/:\[\]]+")
+_NOT_IN_NAME = re.compile(r"[^\w\-]+")
 _QUOTED = re.compile(
     r"`([^`\n]{2,160})`|“([^”\n]{2,160})”|「([^」\n]{2,160})」|『([^』\n]{2,160})』"
     r"|\"([^\"\n]{2,160})\"|(?<!\w)['‘]([^'’\n]{2,160})['’](?!\w)"
 )
 _QUOTATION_MARKS = re.compile("[`'\"“”‘’„«»]")
+_QUOTATION = re.compile(
+    r"“[^“”]+”|「[^「」\n]+」|『[^『』\n]+』|`[^`\n]+`|\"[^\"\n]+\""
+    r"|(?<!\w)(?:'[^'\n]+'|‘[^‘’\n]+’)(?!\w)"
+)
+"""A quotation of any length in a report."""
+_DOUBLE_MARKS = re.compile(r"[“”\"]")
 _JAPANESE = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]")
 _TOKEN = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]|[^\W_\u3041-\u30ff\u3400-\u9fff]+")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
@@ -77,30 +83,16 @@ Span = tuple[int, int]
 
 def safe_quotation(text: str) -> str:
     """The start of a text, up to 80 characters and before the first clause with an address or an
-    instruction, where it ends with … and closed brackets and quotes. '' if nothing is left.
+    instruction. '' if nothing is left.
     """
     line = excerpt(text, MAX_QUOTATION_LENGTH)
     start = 0
     for end in (*(match.end() for match in _CLAUSE.finditer(line)), len(line)):
         clause = line[start:end].strip(" \"'“”‘’([{-*>#")
         if _ADDRESS.search(clause) or _is_instruction(clause):
-            begin = line[:start].rstrip(" .:;,、。：")
-            return f"{begin}…{_closing_marks(begin)}" if begin else ""
+            return line[:start].rstrip(" :;,、：")
         start = end
     return line
-
-
-def _closing_marks(text: str) -> str:
-    """The marks that close what a text leaves open. An apostrophe opens nothing."""
-    open_marks: list[str] = []
-    for before, character in zip(f" {text}", text, strict=False):
-        if open_marks and character == open_marks[-1]:
-            open_marks.pop()
-        elif character in _PAIRS:
-            open_marks.append(_PAIRS[character])
-        elif character in "'\"" and not before.isalnum():
-            open_marks.append(character)
-    return "".join(reversed(open_marks))
 
 
 def safe_quotations(texts: Iterable[str]) -> list[str]:
@@ -109,8 +101,8 @@ def safe_quotations(texts: Iterable[str]) -> list[str]:
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether advice may name this tool or argument: one word without spaces."""
-    return _NAME.fullmatch(name) is not None
+    """Whether advice may name this tool or argument: one word without spaces, and no address."""
+    return _NAME.fullmatch(name) is not None and not has_address(name)
 
 
 def is_field_name(name: str) -> bool:
@@ -154,14 +146,18 @@ def find_quotations_of(
     documented: Sequence[str] = (),
 ) -> dict[str, list[str]]:
     """`find_quotations` of each text, in one pass over the outside texts. A single word that the
-    documentation of the tools has too, such as a value of an argument, is no quotation. A process
-    of its own may execute it, so it is in a module that imports little.
+    documentation of the tools has too, such as a value of an argument, is no quotation. An address
+    always is one: a model knows none that nobody wrote. A process of its own may execute it, so it
+    is in a module that imports little.
     """
     words = {word.casefold() for text in documented for word in _NAME.findall(text)}
     outside_texts = list(outside_texts)
     names = {*own_names, *words, *_find_field_names(outside_texts)}
     found = _find_passages(texts, outside_texts, names)
-    return {text: passages[:MAX_QUOTATIONS] for text, passages in found.items()}
+    return {
+        text: list(dict.fromkeys([*sorted(find_addresses(text)), *passages]))[:MAX_QUOTATIONS]
+        for text, passages in found.items()
+    }
 
 
 def _find_field_names(outside_texts: Iterable[str]) -> set[str]:
@@ -207,38 +203,41 @@ def _quoted_spans(text: str, own: Set[str]) -> list[tuple[str, list[str]]]:
     return list(spans.items())
 
 
-def quote_instructions(text: str, outside_texts: Iterable[str]) -> str:
+def quote_passages(text: str, outside_texts: Iterable[str]) -> str:
     """A report with quotation marks around each copied passage of at least 5 words (12 characters
-    of Japanese) that has an instruction or an address, so that it reads as what another wrote.
+    of Japanese), so that it reads as what another wrote.
     """
-    return quote_instructions_of([text], outside_texts)[text]
+    return quote_passages_of([text], outside_texts)[text]
 
 
-def quote_instructions_of(texts: Collection[str], outside_texts: Iterable[str]) -> dict[str, str]:
-    """`quote_instructions` of each text, in one pass over the outside texts."""
+def quote_passages_of(texts: Collection[str], outside_texts: Iterable[str]) -> dict[str, str]:
+    """`quote_passages` of each text, in one pass over the outside texts."""
     index = _PassageIndex(texts)
     copied: dict[str, set[Span]] = {text: set() for text in texts}
     for outside in _readings(outside_texts) if index else ():
         for text, span in index.find_in(outside.casefold()):
             copied[text].add(span)
-    return {text: _quote_instructions_in(text, spans) for text, spans in copied.items()}
+    return {text: _quote_spans(text, spans) for text, spans in copied.items()}
 
 
-def _quote_instructions_in(text: str, copied: Collection[Span]) -> str:
-    quoted = [match.span() for match in _QUOTED.finditer(text)] if copied else []
+def _quote_spans(text: str, copied: Collection[Span]) -> str:
+    """The text with each span in quotation marks, unless a quotation contains all of it. Marks
+    within the span may be copied too, so they must not end the quotation.
+    """
+    quoted = [match.span() for match in _QUOTATION.finditer(text)] if copied else []
     for start, end in reversed(_join(sorted(copied))):
-        is_quoted = any(left < end and start < right for left, right in quoted)
-        if not is_quoted and has_instruction(text[start:end]):
-            text = f"{text[:start]}“{text[start:end]}”{text[end:]}"
+        if not any(left < start and end < right for left, right in quoted):
+            passage = _DOUBLE_MARKS.sub("'", text[start:end])
+            text = f"{text[:start]}“{passage}”{text[end:]}"
     return text
 
 
 def quote_values_of(values: Iterable[str], outside_texts: Sequence[str]) -> dict[str, str]:
-    """The values of structured data that repeat an instruction, in quotation marks. Unlike in a
-    report, a short value is a quotation too, if it is nothing but outside text.
+    """The values of structured data that repeat outside text, in quotation marks. Unlike in a
+    report, a short instruction is a quotation too, if it is nothing but outside text.
     """
     sentences = [value for value in values if not is_safe_name(value)]
-    quoted = quote_instructions_of(sentences, outside_texts)
+    quoted = quote_passages_of(sentences, outside_texts)
     orders = [v for v in sentences if quoted[v] == v and has_instruction(v)]
     for outside in _readings(outside_texts) if orders else ():
         quoted |= {value: f"“{value}”" for value in orders if value in outside}
@@ -255,8 +254,14 @@ def without_quotation_marks(text: str) -> str:
 
 
 def find_addresses(text: str) -> set[str]:
-    """The words that contain an address."""
-    return {word for word in text.split() if _ADDRESS.search(word)}
+    """The addresses in a text, each up to a space or a mark."""
+    addresses: set[str] = set()
+    end = 0
+    for match in _ADDRESS.finditer(text):
+        if match.start() >= end:
+            end = next(_ADDRESS_END.finditer(text, match.end())).start()
+            addresses.add(text[match.start() : end].rstrip(".,;:!?"))
+    return addresses
 
 
 def has_address(text: str) -> bool:

@@ -74,13 +74,14 @@ def _signature(event: TraceEventRow) -> tuple[str, str | None, str | None]:
 async def count_independent_traces(session: AsyncSession, trace_ids: Collection[UUID]) -> int:
     """How many of these traces are agent runs of their own.
 
-    Not counted again: a trace that was sent again, a part of the same run (`parent_id`), and a
-    trace with the same events, whatever its ID and outcome. Numbers and spacing are ignored. The
-    newest `MAX_COMPARED_TRACES` are compared.
+    Not counted again: a trace that was sent again, a part of the same run (`parent_id`) or of the
+    same session, and a trace with the same events, whatever its ID and outcome. Numbers and spacing
+    are ignored. The newest `MAX_COMPARED_TRACES` are compared.
     """
     groups: list[set[object]] = []
     for row in await list_trace_identities(session, trace_ids, MAX_COMPARED_TRACES):
-        identity: set[object] = {row.id, row.duplicate_of, row.parent_id, row.events_hash} - {None}
+        others = {row.duplicate_of, row.parent_id, row.session_name, row.events_hash}
+        identity: set[object] = {row.id, *others} - {None}
         same = [group for group in groups if group & identity]
         groups = [group for group in groups if group not in same]
         groups.append(identity.union(*same))

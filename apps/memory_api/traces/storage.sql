@@ -89,9 +89,9 @@ cross join lateral (
 order by e.trace_id, e.seq
 
 -- name: trace_identities
--- What tells agent runs apart: the IDs of traces, newest first, and a hash of their events without numbers and spacing. Null without
--- events.
-select t.id, t.duplicate_of, t.parent_id,
+-- What tells agent runs apart: the IDs of traces, newest first, their session with its project, and a hash of their events without numbers
+-- and spacing. Null without a session or events.
+select t.id, t.duplicate_of, t.parent_id, t.project_id || '/' || t.session_id session_name,
        (select md5(string_agg(md5(concat_ws('|', e.event_type, e.tool_name, trim(regexp_replace(lower(e.content), '[0-9[:space:]]+', ' ', 'g')))),
                               ',' order by e.seq))
         from trace_events e

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from hansei._operations import Playbook
-from hansei.cli.learned import print_waiting
 from hansei.cli.terminal import (
     format_age,
     format_count,
@@ -64,7 +63,12 @@ def print_playbook(name: str, playbook: Playbook, bullets: Sequence[Bullet]) -> 
     if hidden:
         count = format_count(len(hidden), "bullet")
         print_message(f"{count} not shown. `--status all` includes every status.")
-    print_waiting(name, playbook.bullets)
+    if waiting := sum(bullet.awaiting_confirmation for bullet in playbook.bullets):
+        count = format_count(waiting, "bullet")
+        print_message(
+            f"{count} awaiting confirmation, by a run that differs in more than numbers or by"
+            f" `hansei playbook confirm {name} KEY`. Agents do not receive them."
+        )
 
 
 def _print_bullet(bullet: Bullet) -> None:

@@ -5,12 +5,17 @@ The run that starts first asks the model about itself and the short runs that wa
 each run is stored as a reply of that run, which then goes on by itself and saves its own
 reflection. So each run counts once, whatever happens to the others: a run without a usable part of
 the answer asks the model alone, and a worker that dies leaves the others in the queue.
+
+The text of one run is beside the others and may lead the model. So the call is one witness: a rule
+that repeats text of a run is a rule of the runs with that text, a bullet gets one verdict of the
+call, and reports show text of any of the runs in quotation marks.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -25,9 +30,11 @@ from memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
 from memory_api.llm.model_session import ModelSession, packaged_prompt
 from memory_api.llm.port import LLMReply
 from memory_api.llm.structured_output import request_structured
+from memory_api.playbooks.models import VerdictTag
 from memory_api.reflection.batches.model_output import (
     BatchReflection,
     BatchRule,
+    RunReflection,
     reflections_by_run,
 )
 from memory_api.reflection.batches.prompt import (
@@ -46,9 +53,15 @@ from memory_api.reflection.context import (
     load_reflection_input,
     load_task_knowledge,
 )
+from memory_api.reflection.credit.verdicts import limit_model_verdicts
 from memory_api.reflection.evidence import analyze
-from memory_api.reflection.model_output import ModelReflection, SharedReflection
-from memory_api.reflection.outside_text import outside_texts_of
+from memory_api.reflection.model_output import (
+    ModelReflection,
+    ModelVerdict,
+    SharedReflection,
+    validate_verdicts,
+)
+from memory_api.reflection.outside_text import OutsideTexts, outside_texts_of, quote_reports
 from memory_api.reflection.prompt import DATA_PROMPT, PROMPT_BY_OUTCOME
 from memory_api.reflection.related_lessons import find_related_lessons
 from memory_api.run_queue.port import Ticket
@@ -113,7 +126,12 @@ async def find_shared_reflection(
         log.warning("batch_not_answered", run_count=len(inputs), code=error.code)
         return None
     trusted = runtime.settings.trusted_feedback.split(",")
-    rules = [_with_quoted_runs(rule, inputs, trusted) for rule in answer.rules]
+    outside = [
+        outside_texts_of(each.context, each.evidence, each.trace).without(trusted)
+        for each in inputs
+    ]
+    rules = [_with_quoted_runs(rule, outside) for rule in answer.rules]
+    await _quote_reports(answer, outside)
     shared = _divide(answer, rules, inputs, prompt, reply)
     await _store(runtime, run, shared, reply)
     log.info("batch_reflected", run_count=len(inputs), answered_count=len(shared))
@@ -144,21 +162,35 @@ def _has_own_prompts(model: ModelSession) -> bool:
     return any(model.prompt(name).hash != packaged_prompt(name).hash for name in names)
 
 
-def _with_quoted_runs(
-    rule: BatchRule, inputs: Sequence[ReflectionInput], trusted: Sequence[str]
-) -> BatchRule:
+def _with_quoted_runs(rule: BatchRule, outside: Sequence[OutsideTexts]) -> BatchRule:
     """A rule that repeats text of a trace is a rule of the traces with that text: there, it waits
     for confirmation. The text of one trace gets no support by another one.
     """
     sentence = rule.to_sentence()
-    quoted: list[str] = []
-    for number, input in enumerate(inputs):
-        outside = outside_texts_of(input.context, input.evidence, input.trace).without(trusted)
-        if outside.quotations_in([sentence])()[sentence]:
-            quoted.append(name_of_run(number))
+    quoted = [
+        name_of_run(number)
+        for number, texts in enumerate(outside)
+        if texts.quotations_in([sentence])()[sentence]
+    ]
     if not quoted:
         return rule
     return rule.model_copy(update={"runs": [name for name in rule.runs if name in quoted]})
+
+
+async def _quote_reports(answer: BatchReflection, outside: Sequence[OutsideTexts]) -> None:
+    """Put what the reports repeat of any of the runs into quotation marks."""
+    items = [*answer.runs, *(verdict for run in answer.runs for verdict in run.verdicts)]
+    reports = {text for item in items for text in _reports_of(item).values()}
+    texts = [text for each in outside for text in each.texts]
+    quoted = await quote_reports(reports, replace(outside[0], texts=texts))
+    for item in items:
+        for name, text in _reports_of(item).items():
+            setattr(item, name, quoted[text])
+
+
+def _reports_of(item: RunReflection | ModelVerdict) -> dict[str, str]:
+    names = ("root_cause", "explanation", "task_hint", "reason")
+    return {name: text for name in names if (text := getattr(item, name, None))}
 
 
 def _divide(
@@ -171,6 +203,7 @@ def _divide(
     """The parts of the answer by run ID."""
     outcomes = {name_of_run(n): input.context.outcome for n, input in enumerate(inputs)}
     reflections = reflections_by_run(answer, outcomes, rules)
+    _keep_one_verdict_per_bullet(reflections, inputs, prompt.messages.variable_text)
     shared: dict[UUID, SharedReflection] = {}
     for number, input in enumerate(inputs):
         reflection = reflections.get(name_of_run(number))
@@ -180,6 +213,37 @@ def _divide(
         confirmed = [lesson.memory_id for lesson in named if lesson is not None]
         shared[input.run.id] = SharedReflection(reflection, confirmed, reply.model, prompt.hash)
     return shared
+
+
+def _keep_one_verdict_per_bullet(
+    reflections: Mapping[str, ModelReflection], inputs: Sequence[ReflectionInput], shown: str
+) -> None:
+    """Of the verdicts on a bullet, keep the first with the tag that more runs have, helpful or
+    harmful; with none of these more often, the first neutral one.
+    """
+    tags: dict[str, dict[str, VerdictTag]] = {}
+    for number, input in enumerate(inputs):
+        reflection = reflections.get(name := name_of_run(number))
+        if reflection is None:
+            continue
+        used = input.used_bullets
+        keys = [bullet.key for bullet in used]
+        reflection.verdicts = validate_verdicts(reflection.verdicts, keys, shown)
+        for verdict in limit_model_verdicts(
+            reflection.verdicts, used, input.context.outcome, trace_id=input.trace.id
+        ):
+            tags.setdefault(verdict.key, {})[name] = verdict.tag
+    kept = {key: _first_with_common_tag(tags_by_run) for key, tags_by_run in tags.items()}
+    for name, reflection in reflections.items():
+        reflection.verdicts = [v for v in reflection.verdicts if kept.get(v.key) == name]
+
+
+def _first_with_common_tag(tags: Mapping[str, VerdictTag]) -> str | None:
+    counts = Counter(tags.values())
+    common: VerdictTag = "neutral"
+    if counts["helpful"] != counts["harmful"]:
+        common = "helpful" if counts["helpful"] > counts["harmful"] else "harmful"
+    return next((name for name, tag in tags.items() if tag == common), None)
 
 
 async def _store(
