@@ -166,7 +166,12 @@ POSITIONAL = {
 }
 """Optional arguments that may be given by position, after the required ones."""
 
-ALSO_TEXT = frozenset(("ErrorInfo", "ToolDefinition"))
+INTERNAL = frozenset(
+    (("create_trace", "format"), ("create_trace", "outcome_from"), ("get_analytics", "format"))
+)
+"""Parameters that a method does not take: they belong to another one, or to its answer."""
+
+ALSO_TEXT = frozenset(("ErrorInfo",))
 """Objects for which the service takes a text too."""
 
 EXAMPLES = {

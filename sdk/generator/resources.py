@@ -11,7 +11,7 @@ import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sdk.generator.names import EXAMPLES, POSITIONAL, READS, RESOURCES
+from sdk.generator.names import EXAMPLES, INTERNAL, POSITIONAL, READS, RESOURCES
 from sdk.generator.schemas import (
     Schema,
     input_type,
@@ -169,7 +169,7 @@ def _arguments(document: Schema, method: str, operation: Schema) -> list[Argumen
 
 def _is_internal(operation: Schema, name: str) -> bool:
     """The format of what a method sends or returns is part of the method."""
-    return name == "format" and operation["operationId"] in ("create_trace", "get_analytics")
+    return (operation["operationId"], name) in INTERNAL
 
 
 def _parameter(document: Schema, parameter: Schema) -> Argument:

@@ -93,16 +93,21 @@ def _is_free(name: str, item: object) -> bool:
     return name == "additionalProperties" and item is not False
 
 
+def _union(document: Schema, schema: Schema) -> list[str]:
+    if "anyOf" in schema:
+        return [name for each in schema["anyOf"] for name in _union(document, each)]
+    if "$ref" not in schema:
+        return [input_type(document, schema)]
+    name = ref_name(schema["$ref"])
+    if "enum" in resolve(document, schema):
+        return [name]
+    return [*(["str"] if name in ALSO_TEXT else ()), f"params.{name}", "Mapping[str, Any]"]
+
+
 def input_type(document: Schema, schema: Schema) -> str:
     """The type of an argument."""
-    if "$ref" in schema:
-        name = ref_name(schema["$ref"])
-        if "enum" in resolve(document, schema):
-            return name
-        text = "str | " if name in ALSO_TEXT else ""
-        return f"{text}params.{name} | Mapping[str, Any]"
-    if "anyOf" in schema:
-        return " | ".join(dict.fromkeys(input_type(document, each) for each in schema["anyOf"]))
+    if "$ref" in schema or "anyOf" in schema:
+        return " | ".join(dict.fromkeys(_union(document, schema)))
     if "enum" in schema or "const" in schema:
         values = schema.get("enum") or [schema["const"]]
         return f"Literal[{', '.join(map(repr, values))}]"

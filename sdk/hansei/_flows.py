@@ -90,6 +90,7 @@ def create_traces(
     project_id: str | None = None,
     playbook: str | None = None,
     format: TraceFormat | None = None,
+    outcome_from: str | None = None,
 ) -> Flow[ImportedTrace]:
     """Store many traces and yield one receipt for each, in order.
 
@@ -98,12 +99,15 @@ def create_traces(
     not affect the others. If the queue is full, the client retries for about one minute.
     `project_id` and `playbook` override the fields of the traces. `format` is that of the records
     in `source`, if they are no traces of Hansei; a record may then have several receipts.
+    `outcome_from` names the score of a record that is its outcome.
     """
+    if outcome_from is not None:
+        format = format or "hansei"
     overrides = {"project_id": project_id, "playbook": playbook}
     if format is not None:
         is_export = format not in SESSION_FORMATS
         lines = read_lines(source, overrides, is_export=is_export)
-        yield from _import_records(lines, reflect, format)
+        yield from _import_records(lines, reflect, format, outcome_from)
         return
     for batch in batch_lines(read_lines(source, overrides)):
         accepted = [line for line in batch if line.error is None]
@@ -122,12 +126,12 @@ def _imported(receipt: Mapping[str, Any], line: Line) -> ImportedTrace:
 
 
 def _import_records(
-    lines: Iterable[Line], reflect: ReflectMode, format: TraceFormat
+    lines: Iterable[Line], reflect: ReflectMode, format: TraceFormat, outcome_from: str | None
 ) -> Flow[ImportedTrace]:
     """Send records of another format. A session file is one request."""
     batches = [list(lines)] if format in SESSION_FORMATS else batch_lines(lines)
     for batch in batches:
-        response = yield ndjson_request(batch, reflect, format)
+        response = yield ndjson_request(batch, reflect, format, outcome_from)
         for item in response["items"]:
             yield Item(_imported(item, batch[(item.get("line") or 1) - 1]))
 
@@ -166,13 +170,16 @@ def _line_retry_pause(rejected: Iterable[Receipt]) -> float:
 
 
 def ndjson_request(
-    lines: Iterable[Line], reflect: ReflectMode, format: TraceFormat | None = None
+    lines: Iterable[Line],
+    reflect: ReflectMode,
+    format: TraceFormat | None = None,
+    outcome_from: str | None = None,
 ) -> Request[Any]:
     request: Request[Any] = write_request("POST", api_path("traces"), None)
     return replace(
         request,
         parse=parse_json,
-        params=query_params({"reflect": reflect, "format": format}),
+        params=query_params({"reflect": reflect, "format": format, "outcome_from": outcome_from}),
         body=b"\n".join(line.text for line in lines),
         headers=request.headers | {"Content-Type": "application/x-ndjson"},
     )

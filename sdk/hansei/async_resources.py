@@ -2398,7 +2398,7 @@ class AsyncReflectionsResource(AsyncResource):
         related_memory_ids: Sequence[Id] | None = None,
         task_key: str | None = None,
         external_id: str | None = None,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> GenerateReflectionResponse:
         """Stores the events as a trace and generates a reflection: what happened and why, and a
@@ -2451,7 +2451,7 @@ class AsyncReflectionsResource(AsyncResource):
         related_memory_ids: Sequence[Id] | None = None,
         task_key: str | None = None,
         external_id: str | None = None,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> RunAccepted:
         """Stores the events as a trace and generates a reflection: what happened and why, and a
@@ -2822,7 +2822,7 @@ class AsyncTracesResource(AsyncResource):
         related_memory_ids: Sequence[Id] | None = None,
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         events: Sequence[params.Event | Mapping[str, Any]] | None = None,
         **options: Unpack[RequestOptions],
     ) -> TraceReceipt:
@@ -2908,6 +2908,7 @@ class AsyncTracesResource(AsyncResource):
         project_id: str | None = None,
         playbook: str | None = None,
         format: TraceFormat | None = None,
+        outcome_from: str | None = None,
     ) -> AsyncGenerator[ImportedTrace]:
         """Store many traces and yield one receipt for each, in order.
 
@@ -2916,11 +2917,17 @@ class AsyncTracesResource(AsyncResource):
         its receipt and does not affect the others. If the queue is full, the client retries
         for about one minute. `project_id` and `playbook` override the fields of the traces.
         `format` is that of the records in `source`, if they are no traces of Hansei; a record
-        may then have several receipts.
+        may then have several receipts. `outcome_from` names the score of a record that is its
+        outcome.
         """
         return self._iterate(
             _flows.create_traces(
-                source, reflect=reflect, project_id=project_id, playbook=playbook, format=format
+                source,
+                reflect=reflect,
+                project_id=project_id,
+                playbook=playbook,
+                format=format,
+                outcome_from=outcome_from,
             )
         )
 
@@ -3118,7 +3125,7 @@ class AsyncTracesEventsResource(AsyncResource):
         trace_id: Id,
         events: Sequence[params.Event | Mapping[str, Any]],
         *,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> UpdatedTrace:
         """Appends events to an open trace, in the order of the list. Answers 409 for a closed
@@ -3266,7 +3273,7 @@ class AsyncTranscriptsResource(AsyncResource):
         outcome: OutcomeType | None = None,
         retrieval_id: Id | None = None,
         external_id: str | None = None,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> ReflectOnTranscriptResponse:
         """Returns what went well or badly in a session, and a tag for each bullet that it used.
@@ -3324,7 +3331,7 @@ class AsyncTranscriptsResource(AsyncResource):
         outcome: OutcomeType | None = None,
         retrieval_id: Id | None = None,
         external_id: str | None = None,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> RunAccepted:
         """Returns what went well or badly in a session, and a tag for each bullet that it used.

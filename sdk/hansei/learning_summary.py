@@ -10,6 +10,7 @@ from typing import Any
 from hansei._flows import ImportedTrace
 from hansei._model import Json
 from hansei.models import GenerateReflectionResponse, Run
+from hansei.nothing_learned import why_run_found_nothing
 
 
 @dataclass
@@ -47,6 +48,8 @@ class LearningSummary:
     duplicate_run_ids: set[str] = field(default_factory=set[str])
     """Runs of duplicate traces. They may be unfinished."""
     nothing_found: int = 0
+    why_nothing: Counter[str] = field(default_factory=Counter[str])
+    """Sentences that say why a trace has no lesson → number of traces."""
     known_reflections: int = 0
     """Traces whose reflection was already known."""
     known_strategies: int = 0
@@ -84,6 +87,8 @@ class LearningSummary:
         if run.state != "done":
             self.failed.append(run)
             return
+        if reason := why_run_found_nothing(run):
+            self.why_nothing[reason] += 1
         match run.kind:
             case "evaluate":
                 resent = "duplicate_of" in run.result
@@ -175,6 +180,7 @@ class LearningSummary:
             "known_reflections": self.known_reflections,
             "known_strategies": self.known_strategies,
             "nothing_found": self.nothing_found,
+            "why_nothing": dict(self.why_nothing),
             "degraded": self.degraded,
             "not_reflected": self.not_reflected,
             "resent": self.resent,

@@ -1328,7 +1328,7 @@ class Erasure(Model):
     run_id: str | None
     """The run that erases."""
     counts: dict[str, Any]
-    """Erased items by kind."""
+    """Erased items by kind. Only zeros: no data has this ID or subject."""
     affected_bullets: list[AffectedBullet]
     """Bullets with other sources too, which stay. Check their texts."""
     created_at: str

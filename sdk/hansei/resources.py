@@ -2388,7 +2388,7 @@ class ReflectionsResource(Resource):
         related_memory_ids: Sequence[Id] | None = None,
         task_key: str | None = None,
         external_id: str | None = None,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> GenerateReflectionResponse:
         """Stores the events as a trace and generates a reflection: what happened and why, and a
@@ -2441,7 +2441,7 @@ class ReflectionsResource(Resource):
         related_memory_ids: Sequence[Id] | None = None,
         task_key: str | None = None,
         external_id: str | None = None,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> RunAccepted:
         """Stores the events as a trace and generates a reflection: what happened and why, and a
@@ -2810,7 +2810,7 @@ class TracesResource(Resource):
         related_memory_ids: Sequence[Id] | None = None,
         language: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         events: Sequence[params.Event | Mapping[str, Any]] | None = None,
         **options: Unpack[RequestOptions],
     ) -> TraceReceipt:
@@ -2896,6 +2896,7 @@ class TracesResource(Resource):
         project_id: str | None = None,
         playbook: str | None = None,
         format: TraceFormat | None = None,
+        outcome_from: str | None = None,
     ) -> Generator[ImportedTrace]:
         """Store many traces and yield one receipt for each, in order.
 
@@ -2904,11 +2905,17 @@ class TracesResource(Resource):
         its receipt and does not affect the others. If the queue is full, the client retries
         for about one minute. `project_id` and `playbook` override the fields of the traces.
         `format` is that of the records in `source`, if they are no traces of Hansei; a record
-        may then have several receipts.
+        may then have several receipts. `outcome_from` names the score of a record that is its
+        outcome.
         """
         return self._iterate(
             _flows.create_traces(
-                source, reflect=reflect, project_id=project_id, playbook=playbook, format=format
+                source,
+                reflect=reflect,
+                project_id=project_id,
+                playbook=playbook,
+                format=format,
+                outcome_from=outcome_from,
             )
         )
 
@@ -3106,7 +3113,7 @@ class TracesEventsResource(Resource):
         trace_id: Id,
         events: Sequence[params.Event | Mapping[str, Any]],
         *,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> UpdatedTrace:
         """Appends events to an open trace, in the order of the list. Answers 409 for a closed
@@ -3254,7 +3261,7 @@ class TranscriptsResource(Resource):
         outcome: OutcomeType | None = None,
         retrieval_id: Id | None = None,
         external_id: str | None = None,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> ReflectOnTranscriptResponse:
         """Returns what went well or badly in a session, and a tag for each bullet that it used.
@@ -3312,7 +3319,7 @@ class TranscriptsResource(Resource):
         outcome: OutcomeType | None = None,
         retrieval_id: Id | None = None,
         external_id: str | None = None,
-        tools: Sequence[str | params.ToolDefinition | Mapping[str, Any]] | None = None,
+        tools: Sequence[params.ToolDefinition | Mapping[str, Any] | str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> RunAccepted:
         """Returns what went well or badly in a session, and a tag for each bullet that it used.

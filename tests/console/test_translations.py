@@ -9,6 +9,12 @@ import re
 
 from babel.messages.extract import extract_from_dir
 
+from hansei.nothing_learned import (
+    CONFIRMATION_RULE,
+    NO_LESSON,
+    NO_LESSON_BY_RULES,
+    WhyNothing,
+)
 from memory_api.analytics.questions import Question, question_title
 from memory_api.console.translations import (
     FOLDER,
@@ -26,6 +32,7 @@ def texts_of_code() -> Texts:
     methods = [("**.py", "python"), ("templates/**.html", "jinja2.ext:babel_extract")]
     options = {"templates/**.html": {"trim_blocks": "true", "lstrip_blocks": "true"}}
     found: Texts = {question_title(question) for question in Question}
+    found |= {*WhyNothing, NO_LESSON, NO_LESSON_BY_RULES, CONFIRMATION_RULE}
     for _file, _line, text, _comments, _context in extract_from_dir(
         str(FOLDER.parent),
         methods,

@@ -133,6 +133,7 @@ class StubService:
             "GET memories/…": self._read_memory,
             "PATCH memories/…": lambda _: (200, RECORDED["memory"]),
             "DELETE memories/…": lambda _: (204, None),
+            "GET playbooks/…": lambda _: (200, listed([])),
             "POST search": lambda _: (200, {"results": [RECORDED["hit"]]}),
             "POST reflections/…": self._reflections,
         }

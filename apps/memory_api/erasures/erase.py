@@ -147,7 +147,7 @@ class _Erasing:
     def __init__(self, runtime: Runtime, run: RunRow, erasure: ErasureRow) -> None:
         self.runtime, self.run, self.erasure = runtime, run, erasure
         self.tenant_id = run.tenant_id
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter(traces=0, memories=0)
         self.affected_bullets: list[dict[str, Any]] = []
 
     async def execute(self, kind: ErasureTarget, target_id: str) -> None:

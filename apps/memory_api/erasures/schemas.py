@@ -81,7 +81,9 @@ class Erasure(ResponseModel):
     reason: str | None
     actor: str | None
     run_id: UUID | None = Field(description="The run that erases.")
-    counts: Metadata = Field(description="Erased items by kind.")
+    counts: Metadata = Field(
+        description="Erased items by kind. Only zeros: no data has this ID or subject."
+    )
     affected_bullets: list[AffectedBullet] = Field(
         description="Bullets with other sources too, which stay. Check their texts."
     )

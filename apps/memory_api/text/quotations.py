@@ -23,6 +23,7 @@ _ADDRESS = re.compile(
     re.IGNORECASE,
 )
 _ADDRESS_END = re.compile(r"[\s`\"'“”‘’<>()「」、。]|$")
+_PAIRS = {"(": ")", "[": "]", "{": "}", "“": "”", "‘": "’"}
 _CLAUSE = re.compile(r"[.!?;:,。！？；：、](?:\s|$)|[。！？；：、\n]")
 _VERBS = (
     "send|forward|e?mail|post|upload|transfer|pay|delete|remove|drop|run|execute|call|use|visit|open|"
@@ -83,16 +84,30 @@ Span = tuple[int, int]
 
 def safe_quotation(text: str) -> str:
     """The start of a text, up to 80 characters and before the first clause with an address or an
-    instruction. '' if nothing is left.
+    instruction, where it ends with … and closed brackets and quotes. '' if nothing is left.
     """
     line = excerpt(text, MAX_QUOTATION_LENGTH)
     start = 0
     for end in (*(match.end() for match in _CLAUSE.finditer(line)), len(line)):
         clause = line[start:end].strip(" \"'“”‘’([{-*>#")
         if _ADDRESS.search(clause) or _is_instruction(clause):
-            return line[:start].rstrip(" :;,、：")
+            begin = line[:start].rstrip(" .:;,、。：")
+            return f"{begin}…{_closing_marks(begin)}" if begin else ""
         start = end
     return line
+
+
+def _closing_marks(text: str) -> str:
+    """The marks that close what a text leaves open. An apostrophe opens nothing."""
+    open_marks: list[str] = []
+    for before, character in zip(f" {text}", text, strict=False):
+        if open_marks and character == open_marks[-1]:
+            open_marks.pop()
+        elif character in _PAIRS:
+            open_marks.append(_PAIRS[character])
+        elif character in "'\"" and not before.isalnum():
+            open_marks.append(character)
+    return "".join(reversed(open_marks))
 
 
 def safe_quotations(texts: Iterable[str]) -> list[str]:

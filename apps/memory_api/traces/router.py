@@ -27,7 +27,7 @@ from memory_api.api.request_body import MAX_LARGE_BODY, media_type, read_body
 from memory_api.api.route import LargeBodyRoute
 from memory_api.core.log_context import bind_log_context
 from memory_api.core.pagination import Cursor, to_page
-from memory_api.core.schemas import body_example
+from memory_api.core.schemas import MAX_NAME_LENGTH, body_example
 from memory_api.core.secret_redaction import redact
 from memory_api.memories.erasure import add_tombstones
 from memory_api.tenants.audit_log import record_audit_event
@@ -153,6 +153,17 @@ FormatQuery = Annotated[
 ]
 
 
+OutcomeFromQuery = Annotated[
+    str | None,
+    Query(
+        max_length=MAX_NAME_LENGTH,
+        description="With `format`: the name of the score of Langfuse, of the feedback of "
+        "LangSmith, or of the field of `metadata` that is the outcome. 1 or true is a success, 0 "
+        "or false a failure, a number between them `partial`; the name of an outcome is that one.",
+    ),
+]
+
+
 async def create_traces(
     request: Request,
     runtime: RuntimeDep,
@@ -160,6 +171,7 @@ async def create_traces(
     reserved: Reservation,
     reflect: ReflectQuery = "auto",
     format: FormatQuery = "hansei",
+    outcome_from: OutcomeFromQuery = None,
 ) -> StreamingResponse:
     """Stores one trace per line, 250 lines per transaction. Each line succeeds or fails alone.
     Answers a `CreateTracesResponse`.
@@ -167,11 +179,11 @@ async def create_traces(
     intake = TraceIntake(runtime, caller, reflect, reserved)
     if media_type(request.headers.get("content-type", "")) == "application/json":
         body = await read_body(request, MAX_LARGE_BODY)
-        batch = await accept_batches(intake, document_batches(body.raw, format))
-    elif format == "hansei":
+        batch = await accept_batches(intake, document_batches(body.raw, format, outcome_from))
+    elif format == "hansei" and outcome_from is None:
         batch = await accept_ndjson(intake, request.stream())
     else:
-        batch = await accept_batches(intake, read_records(request.stream(), format))
+        batch = await accept_batches(intake, read_records(request.stream(), format, outcome_from))
     return StreamingResponse(batch.chunks(), media_type="application/json")
 
 
@@ -208,6 +220,7 @@ async def create_trace(
     sanitized: Sanitized,
     reflect: ReflectQuery = "auto",
     format: FormatQuery = "hansei",
+    outcome_from: OutcomeFromQuery = None,
 ) -> TraceReceipt:
     """Stores a trace and queues a reflection on it (`reflect`).
 

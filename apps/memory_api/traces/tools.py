@@ -94,8 +94,15 @@ def _none_to_empty(value: Any) -> Any:
     return [] if value is None else value
 
 
+_AnyTool = Annotated[
+    ToolDefinition,
+    BeforeValidator(
+        lambda data: data, json_schema_input_type=ToolDefinition | str | dict[str, Any]
+    ),
+]
+"""The schema of a request states the other forms too, for the types of clients."""
 Tools = Annotated[
-    list[ToolDefinition],
+    list[_AnyTool],
     Field(max_length=MAX_TOOLS),  # of the list itself, so that a longer one is not validated
     BeforeValidator(_none_to_empty),
     Field(

@@ -24,6 +24,7 @@ from hansei.cli.audit import list_audit_log
 from hansei.cli.bootstrap import bootstrap
 from hansei.cli.budgets import budget_commands, show_usage
 from hansei.cli.collections import collection_commands
+from hansei.cli.erasures import erase
 from hansei.cli.evaluations import evaluation_commands
 from hansei.cli.hooks import hook_commands
 from hansei.cli.mcp import run_mcp
@@ -44,7 +45,7 @@ CLIENT_COMMANDS = frozenset(
     {
         *("reflect", "search", "playbook", "proposal", "memory", "collection", "agent"),
         *("trace", "run", "budget", "usage", "audit", "analytics", "mcp", "hooks", "spool"),
-        *("bootstrap", "webhook", "eval"),
+        *("bootstrap", "webhook", "eval", "erase"),
     }
 )
 SERVER_COMMANDS = frozenset(
@@ -120,6 +121,7 @@ for group in (
     app.add_typer(group, rich_help_panel=PANEL)
 app.command("usage", rich_help_panel=PANEL)(show_usage)
 app.command("analytics", rich_help_panel=PANEL)(show_analytics)
+app.command("erase", rich_help_panel=PANEL)(erase)
 app.command("audit", rich_help_panel=PANEL)(list_audit_log)
 app.command("bootstrap", rich_help_panel=PANEL)(bootstrap)
 app.command("mcp", rich_help_panel=PANEL)(run_mcp)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from hansei._operations import Playbook
+from hansei.cli.learned import print_waiting
 from hansei.cli.terminal import (
     format_age,
     format_count,
@@ -63,12 +64,7 @@ def print_playbook(name: str, playbook: Playbook, bullets: Sequence[Bullet]) -> 
     if hidden:
         count = format_count(len(hidden), "bullet")
         print_message(f"{count} not shown. `--status all` includes every status.")
-    if waiting := sum(bullet.awaiting_confirmation for bullet in playbook.bullets):
-        count = format_count(waiting, "bullet")
-        print_message(
-            f"{count} awaiting confirmation, by a run that differs in more than numbers or by"
-            f" `hansei playbook confirm {name} KEY`. Agents do not receive them."
-        )
+    print_waiting(name, playbook.bullets)
 
 
 def _print_bullet(bullet: Bullet) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from hansei.cli.learned import print_waiting, print_why_empty
 from hansei.cli.options import AsJson, PlaybookName, Project, open_playbook_client
 from hansei.cli.terminal import (
     format_age,
@@ -34,22 +35,25 @@ def list_lessons(
         lessons = list(
             client.playbooks.lessons.list(name, decision=decision, project_id=project, limit=limit)
         )
+        if not lessons and decision is None and not as_json:
+            print_message("No lessons found.")
+            print_why_empty(client, name, project)
+            return
+        waiting = client.playbooks.bullets.list(name, status="quarantined", project_id=project)
+        keys = {lesson.key for lesson in lessons}
+        bullets = [] if as_json else [bullet for bullet in waiting if bullet.id in keys]
     if as_json:
         print_json({"items": lessons})
         return
     if not lessons:
-        print_message(
-            "No lessons found. A tool call counts as failed only if its trace states an `error`: a"
-            ' result such as {"error": …} is text. docs/events.md says how to state it.'
-            if decision is None
-            else "No lessons found."
-        )
+        print_message(f"No lessons with the decision {decision}.")
     for lesson in lessons:
         facts = [lesson.decision.replace("_", " "), lesson.key, format_age(lesson.decided_at)]
         print_text(" · ".join(filter(None, facts)), style="dim")
         print_text(lesson.text or "(erased)", indent=2)
         if lesson.reason:
             print_text(lesson.reason, indent=2, style="dim")
+    print_waiting(name, bullets)
 
 
 def show_provenance(

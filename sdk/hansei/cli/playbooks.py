@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hansei.cli.learned import print_why_empty
 from hansei.cli.options import (
     POINT_IN_TIME_HELP,
     AsJson,
@@ -81,11 +82,13 @@ def show_playbook(
     """Show the bullets of a playbook with their verdicts."""
     with open_playbook_client() as client:
         playbook = client.playbooks.get(name, as_of=as_of, project_id=project)
-    bullets = filter_bullets(playbook.bullets, section or (), status)
-    if as_json:
-        print_json({"name": name, **playbook.model_dump(), "bullets": bullets})
-    else:
+        bullets = filter_bullets(playbook.bullets, section or (), status)
+        if as_json:
+            print_json({"name": name, **playbook.model_dump(), "bullets": bullets})
+            return
         print_playbook(name, playbook, bullets)
+        if not playbook.bullets:
+            print_why_empty(client, name, project)
 
 
 @playbook_commands.command("render")

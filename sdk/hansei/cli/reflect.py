@@ -13,6 +13,7 @@ from uuid import UUID
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from hansei.cli.learned import print_changed_waiting
 from hansei.cli.options import STDIN, AsJson, Outcome, check_readable, open_input
 from hansei.cli.reflect_session import SessionOptions, reflect_on_session
 from hansei.cli.report import print_report
@@ -54,6 +55,7 @@ class Input:
     project: str | None
     playbook: str | None
     format: TraceFormat | None = None
+    outcome_from: str | None = None
 
 
 class Format(StrEnum):
@@ -98,6 +100,13 @@ def reflect(
     outcome: Annotated[
         Outcome | None, typer.Option(help="How the session ended. Session files only.")
     ] = None,
+    outcome_from: Annotated[
+        str | None,
+        typer.Option(
+            help="The score of Langfuse, the feedback of LangSmith or the field of `metadata` that "
+            "is the outcome of a record. Not for session files."
+        ),
+    ] = None,
     as_json: AsJson = False,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Send the traces and do not wait for the results.")
@@ -115,6 +124,8 @@ def reflect(
         is_session, head = detect_session(source)
         found = format.value if format is not None else detect_format(head)
         if is_session and found in (None, "claude-code"):
+            if outcome_from is not None:
+                raise typer.BadParameter("A session file has no scores. Use --outcome.")
             session = read_session_file(head + source.read())
             given = outcome.value if outcome else None
             retrieval = str(retrieval_id) if retrieval_id else None
@@ -128,18 +139,20 @@ def reflect(
             )
         if retrieval_id is not None or outcome is not None:
             message = (
-                "--retrieval-id and --outcome are for session files. A trace has these fields."
+                "--retrieval-id and --outcome are for session files. A record has its own "
+                "`outcome` and a trace its `retrieval_id`; --outcome-from names a score."
             )
             raise typer.BadParameter(message)
         size = Path(file).stat().st_size if file != STDIN else None
         sent_format = None if found in (None, "hansei") else found
-        traces = Input(_rewind(source, head), size, project, playbook, sent_format)
+        traces = Input(_rewind(source, head), size, project, playbook, sent_format, outcome_from)
         unfinished = _send_and_collect(client, traces, summary, wait=not no_wait)
-    seconds = time.monotonic() - started
-    if as_json:
-        print_json(summary.to_json(seconds=seconds, unfinished=unfinished))
-    else:
-        print_report(summary, seconds, unfinished)
+        seconds = time.monotonic() - started
+        if as_json:
+            print_json(summary.to_json(seconds=seconds, unfinished=unfinished))
+        else:
+            print_report(summary, seconds, unfinished)
+            print_changed_waiting(client, summary, project)
     if not summary.is_successful or summary.total_traces == 0:
         raise typer.Exit(1)
 
@@ -194,6 +207,7 @@ def _send_traces(
         project_id=traces.project,
         playbook=traces.playbook,
         format=traces.format,
+        outcome_from=traces.outcome_from,
     )
     for receipt in receipts:
         summary.add_receipt(receipt)

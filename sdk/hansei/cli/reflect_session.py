@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hansei._model import Json
+from hansei.cli.learned import print_changed_waiting
 from hansei.cli.report import print_playbook_changes
 from hansei.cli.terminal import (
     format_count,
@@ -63,6 +64,7 @@ def reflect_on_session(
         print_json(_to_report(session, response, runs[0], summary))
     else:
         _print_session(session, response, runs[0], summary)
+        print_changed_waiting(client, summary, options.project)
     if not summary.is_successful:
         raise typer.Exit(1)
 

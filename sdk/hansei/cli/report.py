@@ -10,6 +10,7 @@ from hansei.learning_summary import LearnedReflection, LearningSummary
 MAX_LESSONS = 5
 MAX_ERRORS = 20
 MAX_LINES_NAMED = 5
+MAX_REASONS = 3
 MAX_TEXT_LENGTH = 600
 CHANGE_NAMES = {
     "updated": "updated", "merged": "merged", "deleted": "deleted", "kept": "already known"
@@ -32,6 +33,8 @@ def print_report(summary: LearningSummary, seconds: float, unfinished: Collectio
     if summary.new_traces or lessons:
         print_text(_format_lesson_counts(summary))
     print_playbook_changes(summary)
+    for reason, number in summary.why_nothing.most_common(MAX_REASONS):
+        print_text(f"{format_count(number, 'trace')}: {reason}")
     _print_failed(summary)
     if len(lessons) > MAX_LESSONS:
         print_text()

@@ -7,6 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from hansei import models
+from hansei.cli.learned import learned_texts
 from hansei.cli.options import AsJson, Project, RunState
 from hansei.cli.terminal import (
     format_age,
@@ -17,6 +18,7 @@ from hansei.cli.terminal import (
     print_text,
 )
 from hansei.models import Run
+from hansei.nothing_learned import why_run_found_nothing
 
 run_commands = typer.Typer(name="run", help="List, show and retry runs.", no_args_is_help=True)
 
@@ -47,6 +49,10 @@ def show_run(run_id: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJs
         print_json(run)
         return
     _print_run(run)
+    if reason := why_run_found_nothing(run):
+        print_text(reason, indent=2)
+    for text in learned_texts([run]):
+        print_text(text, indent=2)
     fields = {
         "project": run.project_id,
         "engine": run.engine,

@@ -1,4 +1,4 @@
-"""`hansei trace`: list and show traces, and record their outcomes."""
+"""`hansei trace`: list, show and delete traces, and record their outcomes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from hansei.cli.learned import print_learned
 from hansei.cli.options import AsJson, Outcome, Project
 from hansei.cli.terminal import (
     format_age,
@@ -24,7 +25,9 @@ MAX_EVENT_LENGTH = 400
 MAX_TASK_LENGTH = 100
 
 trace_commands = typer.Typer(
-    name="trace", help="List and show traces, and record their outcomes.", no_args_is_help=True
+    name="trace",
+    help="List, show and delete traces, and record their outcomes.",
+    no_args_is_help=True,
 )
 
 
@@ -79,10 +82,12 @@ def show_trace(
         trace = client.traces.get(trace_id)
         if len(trace.events) < trace.event_count:
             trace.events = list(client.traces.events.list(trace_id))
+        runs = [] if as_json else client.runs.list(trace_id=trace_id).items
     if as_json:
         print_json(trace)
         return
     _print_summary(trace)
+    print_learned(trace, runs)
     for event in trace.events:
         print_text()
         _print_event(event, full)
@@ -101,6 +106,23 @@ def record_outcome(
         print_json(receipt)
     else:
         print_message(f"Recorded. Learning run: {receipt.run_id or 'none'}.")
+
+
+@trace_commands.command("delete")
+def delete_trace(
+    trace_id: Annotated[str, typer.Argument(metavar="ID")],
+    reason: Annotated[str | None, typer.Option(help="Stored with the tombstone.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a trace for good. The lessons learned from it stay."""
+    with open_client() as client:
+        client.traces.delete(trace_id, reason=reason)
+    if as_json:
+        print_json({"deleted": trace_id})
+    else:
+        print_text(
+            f"Deleted. Its lessons stay; to remove them too: `hansei erase trace {trace_id}`"
+        )
 
 
 def _print_summary(trace: TraceWithEvents) -> None:

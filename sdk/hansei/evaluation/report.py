@@ -11,10 +11,12 @@ from typing import Any
 
 from hansei._model import Json
 from hansei.evaluation import demo
+from hansei.evaluation.memory import PLAYBOOK
 from hansei.evaluation.plan import PHASES, Plan, load_plan
 from hansei.evaluation.records import read_answers, read_learning
 from hansei.evaluation.runner import call_key
 from hansei.evaluation.statistics import mean_interval, paired_difference, wilson_interval
+from hansei.nothing_learned import CONFIRMATION_RULE
 
 DELTA = 0.05
 """The report states how many tasks a difference of this size needs."""
@@ -246,8 +248,11 @@ class Report:
             )
         if learning and not learning["bullets"]:
             notes.append(
-                "ALL ADVICE WAITS: each bullet repeats text of a tool or task, so no agent gets it "
-                "until a run that differs in more than numbers, or a person, confirms it."
+                "ALL ADVICE WAITS: each bullet repeats text of a tool or task. "
+                f"{CONFIRMATION_RULE} `hansei playbook show {PLAYBOOK} --status all --project "
+                f"{learning['projects'][0]}` lists the bullets. To measure them, confirm the same "
+                "ones in your playbook (`hansei playbook confirm NAME KEY`) and run again with "
+                "`--playbook NAME`."
                 if learning["waiting"]
                 else "NOTHING LEARNED: the playbook has no bullet after the last window."
             )

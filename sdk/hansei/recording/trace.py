@@ -10,26 +10,25 @@ import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, get_args
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 from uuid import uuid4
 
-from hansei.models import MatchRule, OutcomeType, ReflectMode
+from hansei.models import EventType, OutcomeType, ReflectMode
 from hansei.recording.advice import RenderOptions
+from hansei.recording.checks import (
+    EVENT_TYPES_OF_ROLES,
+    Role,
+    check_event_type,
+    check_fields,
+    check_render_options,
+    check_role,
+)
 from hansei.recording.encoding import MAX_CONTENT_CHARACTERS, to_json, to_text
 from hansei.recording.recorder import Recorder, default_recorder
 
 log = logging.getLogger("hansei")
 
-Role = Literal["user", "assistant", "system", "developer", "tool"]
-_EVENT_TYPES: Mapping[str, str] = {
-    "user": "user_message",
-    "assistant": "llm_response",
-    "system": "system_event",
-    "developer": "system_event",
-    "tool": "tool_response",
-}
 _STOPPED_BY_USER = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
 _current: ContextVar[RecordedTrace | None] = ContextVar("hansei_trace", default=None)
 _UNKNOWN: Any = object()
@@ -37,15 +36,6 @@ _open_ids: set[str] = set()
 _has_warned = False
 P = ParamSpec("P")
 R = TypeVar("R")
-OUTCOMES: tuple[OutcomeType, ...] = get_args(OutcomeType)
-MATCH_RULES: tuple[MatchRule, ...] = get_args(MatchRule)
-TRACE_FIELDS = frozenset(
-    ("external_id", "project_id", "task_key", "playbook", "parent_id", "session_id", "language",
-     "task_description", "task_goal", "query", "generated_answer", "reasoning_steps", "outcome",
-     "error", "ground_truth", "match", "test_report", "used_bullet_keys", "retrieval_id", "tools",
-     "related_memory_ids", "metadata", "_reflect")
-)  # fmt: skip
-"""The fields of a trace that `trace` and `update` take."""
 
 
 class RecordedTrace:
@@ -75,8 +65,8 @@ class RecordedTrace:
         self, role: Role, content: object, *, agent: str | None = None, **metadata: Any
     ) -> None:
         """Record what the user, the model (`assistant`) or the program (`system`) wrote."""
-        kind = _EVENT_TYPES.get(role, "system_event")
-        self.event(kind, content, agent=agent, metadata=metadata)
+        check_role(role)
+        self.event(EVENT_TYPES_OF_ROLES[role], content, agent=agent, metadata=metadata)
 
     def tool_call(
         self,
@@ -108,7 +98,7 @@ class RecordedTrace:
 
     def event(
         self,
-        event_type: str,
+        event_type: EventType,
         content: object = "",
         *,
         tool_name: str | None = None,
@@ -117,6 +107,7 @@ class RecordedTrace:
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Record an event of any type (docs/events.md)."""
+        check_event_type(event_type)
         recorder = self._recorder
         if recorder is None or not self._takes_more():
             return
@@ -159,6 +150,7 @@ class RecordedTrace:
         before it has learned anything. If the service does not answer within a second, the last
         block that this process got. The trace gets its `retrieval_id`.
         """
+        check_render_options(options)
         recorder, playbook = self._recorder, self.playbook
         if recorder is None or playbook is None:
             return ""
@@ -315,28 +307,6 @@ def trace(
         fields["metadata"] = metadata
     given = {name: value for name, value in named.items() if value is not None}
     return RecordedTrace(recorder or default_recorder(), given | fields, reflect)
-
-
-def check_fields(fields: Mapping[str, Any]) -> None:
-    """Raises `TypeError` for the name of a field that a trace does not have, and `ValueError` for
-    an unknown outcome or `match`.
-    """
-    for name in fields:
-        if name not in TRACE_FIELDS:
-            near = get_close_matches(name, TRACE_FIELDS, 1)
-            hint = f" Did you mean `{near[0]}`?" if near else " Put your own data into `metadata`."
-            raise TypeError(f"A trace has no field `{name}`.{hint}")
-    if "outcome" in fields:
-        check_outcome(fields["outcome"])
-    match = fields.get("match")
-    if match not in (None, *MATCH_RULES):
-        raise ValueError(f"`match` must be one of {', '.join(MATCH_RULES)}, not {match!r}.")
-
-
-def check_outcome(outcome: object) -> None:
-    """Raises `ValueError` if the outcome is none of `OutcomeType`."""
-    if outcome is not None and outcome not in OUTCOMES:
-        raise ValueError(f"`outcome` must be one of {', '.join(OUTCOMES)}, not {outcome!r}.")
 
 
 def current_trace() -> RecordedTrace | None:

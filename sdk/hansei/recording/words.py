@@ -14,8 +14,9 @@ from hansei.models import (
     VerdictTag,
 )
 from hansei.recording.advice import RenderOptions
+from hansei.recording.checks import check_outcome, check_render_options
 from hansei.recording.recorder import default_recorder
-from hansei.recording.trace import check_outcome, current_trace
+from hansei.recording.trace import current_trace
 
 
 def render(
@@ -30,6 +31,7 @@ def render(
         with hansei.trace("refund an order", playbook="support"):
             prompt = hansei.render()
     """
+    check_render_options(options)
     recorded = current_trace()
     if recorded is not None and playbook in (None, recorded.playbook):
         return recorded.render(query, **options)

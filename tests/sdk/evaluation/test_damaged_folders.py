@@ -17,6 +17,7 @@ from hansei.evaluation import demo, evaluate
 from hansei.evaluation.plan import Protocol, make_plan
 from hansei.evaluation.report import build_report
 from hansei.evaluation.tasks import Task
+from hansei.nothing_learned import CONFIRMATION_RULE
 
 LEARNING: dict[str, Any] = {
     "repeat": 0, "window": 0, "project": "p", "traces": 1, "failed_runs": [], "judged": [],
@@ -51,6 +52,16 @@ def change_plan(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
         text = json.dumps(stored, sort_keys=True)
         plan["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     file.write_text(json.dumps(plan))
+
+
+def test_report_names_the_command_if_all_advice_waits(folder: Path) -> None:
+    record = LEARNING | {"bullets": 0, "waiting": 2, "project": "eval-1"}
+    (folder / "learning.jsonl").write_text(json.dumps(record) + "\n")
+    (note,) = (each for each in build_report(folder)["notes"] if each.startswith("ALL ADVICE"))
+    assert CONFIRMATION_RULE in note
+    assert "`hansei playbook show evaluation --status all --project eval-1`" in note
+    assert "`hansei playbook confirm NAME KEY`" in note
+    assert "`--playbook NAME`" in note
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,22 @@ def test_stated_outcome_and_late_fields(service: StubService, recorder: Recorder
     assert [event["event_type"] for event in stored["events"]] == ["system_event"]
 
 
+def test_wrong_argument_is_refused_where_it_is_written(recorder: Recorder) -> None:
+    """Also without a service, and before a playbook is named."""
+    for used in (recorder, None):
+        with hansei.trace("t", recorder=used) as t:
+            with pytest.raises(TypeError, match=r"`tokens`\. Did you mean `token_budget`\?"):
+                t.render(tokens=5)  # pyright: ignore[reportCallIssue]
+            with pytest.raises(TypeError, match=r"`render` has no option `nonsense`\. The options"):
+                hansei.render(nonsense=3)  # pyright: ignore[reportCallIssue]
+            with pytest.raises(ValueError, match=r"`role` must be one of user, .*, not 'bot'"):
+                t.message("bot", "hi")  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match=r"`event_type` must be one of .*'tool'"):
+                t.event("tool", "hi")  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match=r"`answer`\. Did you mean `generated_answer`\?"):
+                t.update(answer="42")
+
+
 def test_declared_match_is_sent_and_checked(service: StubService, recorder: Recorder) -> None:
     with hansei.trace("t", ground_truth="42", match="exact", recorder=recorder) as t:
         t.update(match="number")

@@ -225,7 +225,7 @@ async def test_judge_and_delete_commands(playbook: Command) -> None:
 
 async def test_person_confirms_a_bullet(playbook: Command, client: Hansei) -> None:
     await taken(playbook)
-    assert "states an `error`" in (await playbook("lessons", "pay")).stderr
+    assert "No trace names the playbook pay." in (await playbook("lessons", "pay")).stderr
     client.playbooks.bullets.update("pay", "pref-00002", status="quarantined")
     assert "Be brief." not in (await playbook("show", "pay")).stdout
     confirmed = await playbook("confirm", "pay", "pref-00002", "--reason", "Read.")
@@ -251,7 +251,7 @@ async def test_provenance_and_lessons_say_why(
     assert "No bullet matches this lesson." in lessons.stdout
     shown = await playbook("show", "pay")
     assert "1 bullet awaiting confirmation" in shown.stderr
-    assert "`hansei playbook confirm pay KEY`" in shown.stderr
+    assert "`hansei playbook confirm pay pat-00001`" in shown.stderr
     shown = (await playbook("provenance", "pay", "pat-00001")).stdout
     assert f"strategy of trace · {trace.trace_id}" in shown
     assert "e0000 tool_call: SELECT * FROM sales" in shown

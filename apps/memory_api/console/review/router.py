@@ -7,6 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
+from hansei.nothing_learned import CONFIRMATION_RULE
 from memory_api.api.deps import Admin, CursorQuery, Reader, RuntimeDep, Writer
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
@@ -46,6 +47,7 @@ async def show_review(
         name=name,
         waiting=waiting,
         bullets=bullets,
+        confirmation_rule=CONFIRMATION_RULE,
         is_first=cursor is None,
         done=done,
     )

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from hansei.nothing_learned import (
+    NO_LESSON,
+    NO_LESSON_BY_RULES,
+    WhyNothing,
+    evaluation_of,
+    why_nothing,
+)
 from memory_api.console.queries import list_decisions_on
 from memory_api.memories.queries import list_memories
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
-from memory_api.runs.chain import EVALUATE
 from memory_api.runs.schemas import Run
 from memory_api.traces.schemas import TraceWithEvents
 
 KINDS = (MemoryKind.REFLECTION, MemoryKind.STRATEGY, MemoryKind.INSIGHT)
 STATUSES = (MemoryStatus.ACTIVE, MemoryStatus.QUARANTINED, MemoryStatus.ARCHIVED)
 SHOWN_LESSONS = 150
-WhyNothing = Literal[
-    "not_reflected_on", "running", "rules", "nothing_found", "open", "no_outcome", "switched_off"
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Learned:
     evaluation: dict[str, Any]
     """The result of the newest evaluation: its verdict, and why nothing was reflected on."""
     why_nothing: WhyNothing
-    """Why there is no lesson, if there is none."""
+    """Why there is no lesson, if there is none. `evaluation` has the reason of the first value."""
 
     @property
     def lacks_lesson(self) -> bool:
@@ -44,8 +47,9 @@ class Learned:
         return {lesson.kind for lesson in self.lessons} == {MemoryKind.REFLECTION}
 
     @property
-    def is_by_rules(self) -> bool:
-        return all(lesson.metadata_.get("model") is None for lesson in self.lessons)
+    def no_lesson(self) -> str:
+        by_rules = all(lesson.metadata_.get("model") is None for lesson in self.lessons)
+        return NO_LESSON_BY_RULES if by_rules else NO_LESSON
 
 
 async def load_learned(
@@ -63,28 +67,12 @@ async def load_learned(
     lessons = found[:SHOWN_LESSONS]
     decisions = await list_decisions_on(session, [lesson.id for lesson in lessons])
     reflections = [lesson for lesson in lessons if lesson.kind == MemoryKind.REFLECTION]
-    results = (run.result for run in runs if run.kind == EVALUATE and run.result)
-    evaluation: dict[str, Any] = next(results, None) or {}
+    known = trace.outcome or trace.ground_truth or trace.test_report
+    why, _ = why_nothing(runs, is_open=trace.state == "open", has_outcome=bool(known))
     return Learned(
         lessons,
         {decision.memory_id: decision for decision in decisions},
         {event for item in reflections for event in item.source_event_ids},
-        evaluation,
-        _why_nothing(trace, runs, evaluation),
+        evaluation_of(runs),
+        why,
     )
-
-
-def _why_nothing(
-    trace: TraceWithEvents, runs: Sequence[Run], evaluation: dict[str, Any]
-) -> WhyNothing:
-    if evaluation.get("reflect") is False:
-        return "not_reflected_on"
-    if any(run.finished_at is None for run in runs):
-        return "running"
-    if runs:
-        return "rules" if any(run.engine == "rules" for run in runs) else "nothing_found"
-    if trace.state == "open":
-        return "open"
-    if not (trace.outcome or trace.ground_truth or trace.test_report):
-        return "no_outcome"
-    return "switched_off"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from memory_api.core.errors import InvalidRequest
@@ -17,6 +19,7 @@ from memory_api.traces.otlp.decoding import decode_json
 from memory_api.traces.otlp.genai import SOURCE, group_spans
 
 MAX_RUN_DEPTH = 30
+_MISSING = object()
 
 
 def from_otel(record: Record) -> list[Fields]:
@@ -75,8 +78,8 @@ def group_observations(items: Sequence[Any]) -> list[Any]:
         new: Fields = {"id": each["traceId"], "observations": []}
         trace = traces.setdefault(str(each["traceId"]), new)
         trace["observations"].append(each)
-        trace.setdefault("sessionId", each.get("sessionId"))
-        trace.setdefault("name", each.get("traceName"))
+        for field, source in (("sessionId",) * 2, ("userId",) * 2, ("name", "traceName")):
+            trace[field] = trace.get(field) or each.get(source)
         if each.get("isRootObservation") or not each.get("parentObservationId"):
             trace |= {name: each.get(name) for name in ("input", "output")}
     return list(traces.values())
@@ -152,8 +155,8 @@ class _ExportEvents:
     def __init__(self) -> None:
         self.events: list[Fields] = []
         self._seen: set[tuple[str, str, int]] = set()
-        self._waiting: list[tuple[str, str]] = []
-        """(tool, call ID) of the calls without a response."""
+        self._waiting: list[tuple[str, str, Any]] = []
+        """(tool, call ID, arguments) of the calls without a response."""
 
     def add_messages(self, given: list[Fields], returned: list[Fields]) -> None:
         """The messages of one model call."""
@@ -166,21 +169,30 @@ class _ExportEvents:
             self._add(event, (*key, 0 if call_id else repeated[key]))
 
     def add_tool(self, name: Any, identity: Any, given: Any, returned: Any, error: Any) -> None:
-        """A tool that was executed. Its call is the one that its result names, or the first call of
-        the tool without a response.
+        """A tool that was executed. Its call is the one that its result names, else the first call
+        of the tool with these arguments and without a response, else one of its own. Without
+        recorded arguments, it is the only call that waits; if several wait, the call is unknown.
         """
         tool = str(name or "tool")[:MAX_NAME_LENGTH]
         (message,) = _find_messages(returned)[:1] or [None]
         call_id = message.get("tool_call_id") if message is not None else None
-        waiting = (key for known, key in self._waiting if known == tool)
-        call_id = str(call_id or next(waiting, None) or identity)
+        waiting = {key: arguments for known, key, arguments in self._waiting if known == tool}
+        is_unknown = given in (None, "")
+        if call_id is None and is_unknown and len(waiting) == 1:
+            (call_id,) = waiting
+        elif call_id is None and not is_unknown:
+            executed = _arguments(given)
+            call_id = next((k for k in waiting if _is_same_call(waiting[k], executed)), None)
+        has_call = call_id is not None or not is_unknown or not waiting
+        call_id = str(call_id or identity)
         shared: Fields = {"tool_name": tool, "metadata": {CALL_ID_KEY: call_id}}
         call = {"event_type": "tool_call", "content": _text(given), **shared}
         text = _text(message.get("content") if message is not None else returned)
         response = {"event_type": "tool_response", "content": text, **shared}
         if error:
             response["error"] = {"message": str(error)}
-        self._add(call, ("tool_call", call_id, 0))
+        if has_call:
+            self._add(call, ("tool_call", call_id, 0))
         self._add(response, ("tool_response", call_id, 0))
 
     def _add(self, event: Fields, key: tuple[str, str, int]) -> None:
@@ -190,9 +202,35 @@ class _ExportEvents:
         self.events.append(event)
         kind, call_id, number = key
         if kind == "tool_call" and not number:
-            self._waiting.append((str(event.get("tool_name")), call_id))
+            arguments = _arguments(event.get("content"))
+            self._waiting.append((str(event.get("tool_name")), call_id, arguments))
         elif kind == "tool_response":
             self._waiting = [each for each in self._waiting if each[1] != call_id]
+
+
+def _arguments(value: Any) -> Any:
+    """Arguments as an object. LangChain writes them as text of Python, alone in `input`."""
+    text = value
+    if isinstance(value, Mapping):
+        fields = cast(Record, value)
+        text = fields.get("input") if len(fields) == 1 else None
+    if not isinstance(text, str):
+        return cast(Any, value)
+    parsed: Any = _parsed(text)
+    if isinstance(parsed, str) and parsed.lstrip().startswith("{"):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            parsed = ast.literal_eval(parsed.strip())
+    return cast(Any, parsed if isinstance(parsed, Mapping) else value)
+
+
+def _is_same_call(called: Any, executed: Any) -> bool:
+    """Whether a tool was executed with the arguments of a call, to which a program may add some."""
+    if called == executed:
+        return True
+    if not isinstance(called, Mapping) or not isinstance(executed, Mapping):
+        return False
+    wanted, found = cast(Record, called), cast(Record, executed)
+    return bool(wanted) and all(found.get(name, _MISSING) == wanted[name] for name in wanted)
 
 
 def _message_events(value: Any, role: str) -> list[Fields]:
@@ -213,9 +251,8 @@ def _find_messages(value: Any) -> list[Record]:
         for name in ("messages", "choices", "generations", "output"):
             if name in fields:
                 return _find_messages(fields[name])
-        for name in ("message", "kwargs"):
-            if isinstance(fields.get(name), Mapping):
-                return _find_messages(_langchain_message(fields[name]))
+        if isinstance(fields.get("message"), Mapping):
+            return _find_messages(_langchain_message(fields["message"]))
         return _find_messages(converted) if (converted := _langchain_message(fields)) else []
     if isinstance(value, Sequence) and not isinstance(value, str):
         items = cast("Sequence[Any]", value)

@@ -22,6 +22,7 @@ from memory_api.core.errors import (
 from memory_api.core.json_input import JSON_LIMITS, have_too_many_values, parse_json
 from memory_api.traces.importers import agent_logs, exports
 from memory_api.traces.importers.agent_logs import Fields, Record
+from memory_api.traces.importers.export_scores import find_subject, score_outcome
 from memory_api.traces.ndjson import MAX_BATCH_LINES, MAX_LINE_BYTES, Line, read_batches
 from memory_api.traces.storage import content_external_id
 
@@ -40,7 +41,10 @@ PART_FACTOR = 1_000_000_000
 """The number of the n-th trace of a record is its line plus n times this number."""
 ConvertedLine = tuple[int, bytes | HanseiError | None]
 """(number, a trace as JSON, or why the record has none)."""
-_SHARED = ("playbook", "dataset", "project_id", "project", "task_key", "external_id", "language")
+_SHARED = (
+    *("playbook", "dataset", "project_id", "project", "task_key", "external_id", "language"),
+    "outcome",
+)
 """Fields of a trace that a record of any format may have."""
 _OF_SESSIONS = ("playbook", "project_id")
 """Fields of a trace that the first line of a session file may have."""
@@ -81,14 +85,16 @@ def detect_format(record: Record) -> str | None:
     return "openai-responses" if "output" in record and "input" in record else None
 
 
-def convert_lines(lines: Sequence[Line], name: TraceFormat) -> list[ConvertedLine]:
+def convert_lines(
+    lines: Sequence[Line], name: TraceFormat, outcome_from: str | None = None
+) -> list[ConvertedLine]:
     """The traces of these records, and an error for each record that cannot be converted."""
     converted: list[ConvertedLine] = []
     for number, raw in lines:
         try:
             if raw is None:
                 raise PayloadTooLarge(f"A record can have at most {MAX_LINE_BYTES} bytes.")
-            traces = convert_record(parse_json(raw).value, name)
+            traces = convert_record(parse_json(raw).value, name, outcome_from)
             numbers = (number + part * PART_FACTOR for part in range(len(traces)))
             converted += zip(numbers, map(to_json, traces), strict=True)
         except HanseiError as error:
@@ -100,8 +106,12 @@ def convert_lines(lines: Sequence[Line], name: TraceFormat) -> list[ConvertedLin
     return converted
 
 
-def convert_record(value: Any, name: TraceFormat) -> list[Fields]:
-    """The traces of one record. Raises `InvalidRequest`."""
+def convert_record(value: Any, name: TraceFormat, outcome_from: str | None = None) -> list[Fields]:
+    """The traces of one record. Raises `InvalidRequest`.
+
+    Args:
+        outcome_from: The name of the score that is the outcome, where a record has it.
+    """
     if not isinstance(value, Mapping):
         raise InvalidRequest("A record must be a JSON object.")
     record = cast(Record, value)
@@ -115,8 +125,10 @@ def convert_record(value: Any, name: TraceFormat) -> list[Fields]:
             field="events",
         )
     shared = {name: record[name] for name in _SHARED if name in record}
+    if outcome_from is not None and (outcome := score_outcome(record, outcome_from)) is not None:
+        shared["outcome"] = outcome
     if kind == "hansei":
-        return [dict(record)]
+        return [{**record, **shared}]
     if kind == "otel":
         return [{**fields, **shared} for fields in exports.from_otel(record)]
     fields = _RECORD_CONVERTERS[kind](record)
@@ -165,11 +177,13 @@ def _complete(kind: str, record: Record, fields: Fields, shared: Fields) -> Fiel
     known.setdefault("external_id", content_external_id(kind, record))
     stated: Fields = known.get("metadata", {})
     metadata = {name: value for name, value in stated.items() if value is not None}
+    if subject := find_subject(record):
+        metadata["subject"] = subject
     return {**known, **shared, "metadata": {"source": kind, **metadata}}
 
 
 async def read_records(
-    body: AsyncIterable[bytes], name: TraceFormat
+    body: AsyncIterable[bytes], name: TraceFormat, outcome_from: str | None = None
 ) -> AsyncIterator[list[ConvertedLine]]:
     """The records of an NDJSON body of any length, converted in batches. A session file is read as
     a whole.
@@ -189,10 +203,12 @@ async def read_records(
         yield await asyncio.to_thread(convert_session, lines, name)
         return
     async for batch in batches:
-        yield await asyncio.to_thread(convert_lines, batch, name)
+        yield await asyncio.to_thread(convert_lines, batch, name, outcome_from)
 
 
-async def document_batches(raw: bytes, name: TraceFormat) -> AsyncIterator[list[ConvertedLine]]:
+async def document_batches(
+    raw: bytes, name: TraceFormat, outcome_from: str | None = None
+) -> AsyncIterator[list[ConvertedLine]]:
     """The records of a JSON document, converted in batches. Raises `MalformedJson`."""
     items = document_records((await asyncio.to_thread(parse_json, raw)).value)
     for first in range(0, len(items), MAX_BATCH_LINES):
@@ -201,4 +217,4 @@ async def document_batches(raw: bytes, name: TraceFormat) -> AsyncIterator[list[
         if name in SESSION_CONVERTERS:
             yield convert_session([(n, to_json(item)) for n, item in enumerate(items, 1)], name)
             return
-        yield await asyncio.to_thread(convert_lines, lines, name)
+        yield await asyncio.to_thread(convert_lines, lines, name, outcome_from)
