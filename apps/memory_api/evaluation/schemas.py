@@ -12,6 +12,7 @@ from pydantic import Field
 
 from memory_api.core.schemas import Page, ResponseModel, UnitFloat, UtcDatetime, with_examples
 from memory_api.llm.errors import LLMError
+from memory_api.trace_analysis.ground_truth import comparison_size
 from memory_api.trace_analysis.parser import ParsedTrace
 from memory_api.traces.schemas import ErrorInfo, OutcomeType
 
@@ -176,9 +177,6 @@ class EvaluationInput:
     def size(self) -> int:
         """About how many characters there are to evaluate."""
         texts = (self.task_description, self.task_goal, self.answer, self.test_report)
-        truth = self.ground_truth
-        return (
-            sum(len(event.content) + 100 for event in self.run.events)
-            + sum(len(text) for text in texts if text)
-            + (len(truth) if isinstance(truth, str) else len(str(truth)))
-        )
+        size = sum(len(event.content) + 100 for event in self.run.events)
+        size += sum(len(text) for text in texts if text)
+        return size + comparison_size(self.ground_truth, len(self.run.calls), size)

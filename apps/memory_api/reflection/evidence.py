@@ -12,6 +12,8 @@ from memory_api.core.isolated_work import run_isolated
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
 from memory_api.trace_analysis.facts import Fact
+from memory_api.trace_analysis.ground_truth import comparison_size
+from memory_api.traces.schemas import EventType
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,8 @@ def input_size(context: ReflectionContext, evidence: Evidence) -> int:
     that does not depend on its length.
     """
     events = [*context.events, *(e for attempt in evidence.attempts for e in attempt.events)]
-    texts = (context.task_description, context.task_goal, evidence.test_report)
-    truth = evidence.ground_truth
-    return (
-        sum(len(event.content) + 100 for event in events)
-        + sum(len(text) for text in texts if text)
-        + (len(truth) if isinstance(truth, str) else len(str(truth)))
-    )
+    stated = (context.task_description, context.task_goal, context.generated_answer)
+    size = sum(len(event.content) + 100 for event in events)
+    size += sum(len(text) for text in (*stated, evidence.test_report) if text)
+    calls = sum(event.event_type is EventType.TOOL_CALL for event in events)
+    return size + comparison_size(evidence.ground_truth, calls, size)

@@ -178,11 +178,6 @@ def is_equal(given: Number, expected: Number) -> bool:
     return False
 
 
-def occurs_in(number: Number, numbers: list[Number]) -> bool:
-    """Whether a text with these `numbers` has the number in some notation, whatever the unit."""
-    return any(not set(number.readings).isdisjoint(other.readings) for other in numbers)
-
-
 def _meets(readings: tuple[Decimal, ...], expected: Number) -> bool:
     distance = expected.last_place / 2 if expected.last_place < 1 else Decimal(0)
     return any(

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from memory_api.text.excerpts import excerpt
@@ -19,10 +22,9 @@ from memory_api.text.numbers import (
     find_numbers,
     has_known_unit,
     is_equal,
-    occurs_in,
     parse_number,
 )
-from memory_api.traces.expected_results import MatchRule
+from memory_api.traces.expected_results import MAX_ACCEPTED_ANSWERS, MatchRule
 
 AnswerRelation = Literal["same", "contains_expected", "undecided", "different"]
 
@@ -45,11 +47,12 @@ class AnswerComparison:
         return self.is_met is not None and (self.is_declared or self.relation == "different")
 
 
-_MAX_ANSWER_LENGTH = 20_000
+MAX_ANSWER_LENGTH = 20_000
+"""Characters of an answer that are compared."""
 _END_PUNCTUATION = " .,;:!?…。、，．！？"
 _QUOTES = "\"'“”„‚‘’«»「」『』`* "
 _UNSPACED_SCRIPT = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-_ORDER = ("same", "contains_expected", "undecided", "different")
+_ORDER: tuple[AnswerRelation, ...] = ("same", "contains_expected", "undecided", "different")
 
 
 def normal_form(text: str) -> str:
@@ -60,66 +63,96 @@ def normal_form(text: str) -> str:
     return " ".join(folded.split()).rstrip(_END_PUNCTUATION)
 
 
+class _Answer:
+    """An answer, parsed at most once, however many answers are accepted."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def form(self) -> str:
+        return normal_form(self.text)
+
+    @cached_property
+    def number(self) -> Number | None:
+        """The number, if the answer is nothing but one."""
+        return parse_number(self.text)
+
+    @cached_property
+    def numbers(self) -> Sequence[Number]:
+        """Those with different values in it, as `is_equal` compares them."""
+        found = find_numbers(self.text) if self.number is None else [self.number]
+        return list({(number.readings, number.unit): number for number in found}.values())
+
+    @cached_property
+    def readings(self) -> Set[Decimal]:
+        return {value for number in find_numbers(self.text) for value in number.readings}
+
+
 def compare_answers(answer: Any, expected: Any, match: MatchRule | None = None) -> AnswerComparison:
-    """Compares an answer with the expected one, or with the closest of several (a list). Never
-    raises. Values that are not text are compared as text. `match` is that of an answer.
+    """Compares an answer with the expected one, or with the closest of several (a list), of which
+    the first `MAX_ACCEPTED_ANSWERS` count. Never raises. Values that are not text are compared as
+    text. `match` is that of an answer.
     """
-    if isinstance(expected, list | tuple):
-        options = [compare_answers(answer, one, match) for one in cast("list[Any]", expected)]
-        undecided = AnswerComparison("undecided", None, "There is no expected answer.")
-        return min(options, key=lambda one: _ORDER.index(one.relation), default=undecided)
-    given, wanted = _to_text(answer), _to_text(expected)
-    relation = _relation(given, wanted, match)
+    is_list = isinstance(expected, list | tuple)
+    options = cast("Sequence[Any]", expected)[:MAX_ACCEPTED_ANSWERS] if is_list else [expected]
+    if not options:
+        return AnswerComparison("undecided", None, "There is no expected answer.")
+    given, best, wanted = _Answer(_to_text(answer)), len(_ORDER), ""
+    for option in map(_to_text, options):
+        rank = _ORDER.index(_relation(given, option, match))
+        if rank < best:
+            best, wanted = rank, option
+        if best == 0:
+            break
+    relation = _ORDER[best]
     is_met = True if relation == "same" else False if relation == "different" else None
     if match == "contains" and relation == "contains_expected":
         is_met = True
     return AnswerComparison(
-        relation, is_met, _reason(given, wanted, relation, match), match is not None
+        relation, is_met, _reason(given.text, wanted, relation, match), match is not None
     )
 
 
 def _to_text(value: Any) -> str:
-    return "" if value is None else str(value)[:_MAX_ANSWER_LENGTH].strip()
+    return "" if value is None else str(value)[:MAX_ANSWER_LENGTH].strip()
 
 
-def _relation(given: str, expected: str, match: MatchRule | None) -> AnswerRelation:
+def _relation(given: _Answer, expected: str, match: MatchRule | None) -> AnswerRelation:
     if not expected:
         return "undecided"
     if match == "number":
         return _compare_stated_number(given, expected)
-    given_form, expected_form = normal_form(given), normal_form(expected)
-    if given_form == expected_form:
+    expected_form = normal_form(expected)
+    if given.form == expected_form:
         return "same"
     if match == "exact":
         return "different"
-    contains = bool(expected_form) and _contains(given_form, expected_form)
+    contains = bool(expected_form) and _contains(given.form, expected_form)
     if match is not None:
         return "contains_expected" if contains else "different"
-    if given_form.strip(_QUOTES) == expected_form.strip(_QUOTES) != "":
+    if given.form.strip(_QUOTES) == expected_form.strip(_QUOTES) != "":
         return "same"
-    number, expected_number = parse_number(given), parse_number(expected)
-    if number is not None and expected_number is not None:
-        return compare_numbers(number, expected_number)
-    return "contains_expected" if contains or _states(given, expected_number) else "undecided"
+    expected_number = parse_number(expected)
+    if expected_number is None:
+        return "contains_expected" if contains else "undecided"
+    if given.number is not None:
+        return compare_numbers(given.number, expected_number)
+    is_stated = contains or not given.readings.isdisjoint(expected_number.readings)
+    return "contains_expected" if is_stated else "undecided"
 
 
-def _compare_stated_number(given: str, expected: str) -> AnswerRelation:
+def _compare_stated_number(given: _Answer, expected: str) -> AnswerRelation:
     """The rules of `match: number`. An answer with several numbers of which one is equal is
     undecided; an answer without the number in digits is another one.
     """
-    number, wanted = parse_number(given), parse_number(expected)
+    wanted = parse_number(expected)
     if wanted is None or not has_known_unit(wanted):
         return "undecided"
-    numbers = [number] if number is not None else find_numbers(given)
-    equal = [one for one in numbers if is_equal(one, wanted)]
-    if not equal:
+    if not any(is_equal(one, wanted) for one in given.numbers):
         return "different"
-    values = {one.readings for one in numbers}
+    values = {one.readings for one in given.numbers}
     return "same" if len(values) == 1 else "contains_expected"
-
-
-def _states(text: str, number: Number | None) -> bool:
-    return number is not None and occurs_in(number, find_numbers(text))
 
 
 def _contains(text: str, part: str) -> bool:

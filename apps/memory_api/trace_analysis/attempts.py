@@ -7,9 +7,11 @@ not compared.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import combinations
+from functools import cached_property
+from itertools import combinations, islice
 from typing import Any
 
 from memory_api.text.excerpts import excerpt, excerpt_differences
@@ -24,6 +26,8 @@ MAX_DIFFERENCES = 12
 _MAX_ARGUMENTS = 12
 _MAX_ORDERS = 3
 _MAX_ORDERED_TOOLS = 20
+_MAX_CANDIDATES = 50
+"""Calls of the other side of which the closest one is found."""
 _FAILED = (OutcomeType.FAILURE, OutcomeType.TIMEOUT)
 
 CallKey = tuple[str, str]
@@ -48,8 +52,9 @@ class ComparedRun:
                 calls.setdefault(_key(call), call)
         return calls
 
-    def uses(self, tool: str) -> bool:
-        return any(call.tool == tool for call in self.run.calls)
+    @cached_property
+    def tools(self) -> Set[str]:
+        return {call.tool for call in self.run.calls}
 
 
 def compare_attempts(
@@ -127,8 +132,8 @@ class _Sides:
             c.tool for r in (*self.succeeded, *self.failed) for c in r.run.calls if c.tool
         )
         for tool in tools:
-            users = sum(run.uses(tool) for run in self.succeeded)
-            other_users = sum(run.uses(tool) for run in self.failed)
+            users = sum(tool in run.tools for run in self.succeeded)
+            other_users = sum(tool in run.tools for run in self.failed)
             if (users, other_users) not in ((len(self.succeeded), 0), (0, len(self.failed))):
                 continue
             run = (self.succeeded if users else self.failed)[-1]
@@ -150,13 +155,17 @@ class _Sides:
         """
         by_success = _exclusive(self.succeeded, self.failed)
         by_failure = _exclusive(self.failed, self.succeeded)
+        keys_by_tool: defaultdict[str, dict[CallKey, None]] = defaultdict(dict)
+        for key in by_failure:
+            keys_by_tool[key[0]][key] = None
         for key, (run, call) in list(by_success.items()):
-            candidates = {k: x for k, x in by_failure.items() if x[1].tool == call.tool}
+            candidates = list(islice(keys_by_tool[call.tool], _MAX_CANDIDATES))
             if not candidates:
                 continue
             other_key = min(
-                candidates, key=lambda k: _distance(call.arguments, candidates[k][1].arguments)
+                candidates, key=lambda k: _distance(call.arguments, by_failure[k][1].arguments)
             )
+            del keys_by_tool[call.tool][other_key]
             other_run, other = by_failure.pop(other_key)
             by_success.pop(key)
             fact = self.fact(
@@ -172,7 +181,7 @@ class _Sides:
             ("failed", by_failure, self.succeeded),
         ):
             for run, call in found.values():
-                if any(other.uses(call.tool) for other in others):
+                if any(call.tool in other.tools for other in others):
                     values = {"side": side, "tool": call.tool, "call": _call_text(call)}
                     yield _Difference(self.fact("call", (run, call), **values), (call,))
 

@@ -199,29 +199,28 @@ def _source_of(
     trace: ParsedTrace, call: ToolCall, changes: Sequence[ArgumentChange]
 ) -> dict[str, str] | None:
     """The latest earlier response that contains the new value of a changed argument."""
-    new_values = [(c.name, call.arguments.get(c.name, "")) for c in changes if c.after]
+    values = ((c.name, call.arguments.get(c.name, "")) for c in changes if c.after)
+    sourced = [
+        (name, _whole_words(value))
+        for name, value in values
+        if name and _MIN_SOURCED_LENGTH <= len(value) <= 200
+    ]
     for other in reversed([c for c in trace.calls if c.position < call.position]):
         if other.failure_message or other.response_position is None:
             continue
         text = other.response[:_MAX_SEARCHED_CHARACTERS]
-        for name, value in new_values:
-            if name and _MIN_SOURCED_LENGTH <= len(value) <= 200 and _has_word(text, value):
+        for name, pattern in sourced:
+            if pattern.search(text):
                 event_id = trace.event_ids[other.response_position]
                 return {"argument": name, "tool": other.tool, "event_id": event_id}
     return None
 
 
-def _has_word(text: str, value: str) -> bool:
-    """Whether a text contains a value that is not part of a longer word or number."""
-    start = text.find(value)
-    while start >= 0:
-        end = start + len(value)
-        if not (text[start - 1 : start].isalnum() and value[0].isalnum()) and not (
-            text[end : end + 1].isalnum() and value[-1].isalnum()
-        ):
-            return True
-        start = text.find(value, start + 1)
-    return False
+def _whole_words(value: str) -> re.Pattern[str]:
+    """Finds a value that is not part of a longer word or number."""
+    before = r"(?<![^\W_])" if value[0].isalnum() else ""
+    after = r"(?![^\W_])" if value[-1].isalnum() else ""
+    return re.compile(before + re.escape(value) + after)
 
 
 def find_repeated_calls(trace: ParsedTrace) -> Iterator[Fact]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from functools import cached_property
+from itertools import islice
+from typing import Any, TypeVar, cast
 
-from memory_api.trace_analysis.answer_comparison import AnswerComparison, compare_answers
+from memory_api.trace_analysis.answer_comparison import (
+    MAX_ANSWER_LENGTH,
+    AnswerComparison,
+    compare_answers,
+)
 from memory_api.trace_analysis.arguments import (
     ArgumentChange,
     Arguments,
@@ -30,19 +35,16 @@ _MAX_CLASSIFIED_CALLS = 300
 """Calls that are compared with similar expected ones. Calls after them count as extra."""
 _MAX_CANDIDATES = 50
 _ARGUMENT_FIELDS = ("kwargs", "arguments", "args")
-RATING_FIELDS = ("satisfaction", "helpfulness", "rating", "stars", "csat")
-MAX_RATING = 5
-"""The best rating in `RATING_FIELDS`; 1 is the worst."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExpectedAction:
     """An expected call. `arguments` are as stated; None if the ground truth does not state any."""
 
     tool: str
     arguments: Any = None
 
-    @property
+    @cached_property
     def flat_arguments(self) -> Arguments:
         if isinstance(self.arguments, str):
             return parse_arguments(self.arguments, self.tool)
@@ -132,11 +134,13 @@ def compare_calls(trace: ParsedTrace, ground_truth: Any) -> CallComparison | Non
     expected = [action for action in expected if writes.get(action.tool) is not False]
     relevant = [call for call in trace.calls if call.writes is not False]
     open_actions, unmatched = _match_exactly(expected, _successful(relevant))
+    by_tool = _by_tool(open_actions)
     deviations = [
-        _classify_deviation(call, open_actions if number < _MAX_CLASSIFIED_CALLS else [])
+        _classify_deviation(call, by_tool if number < _MAX_CLASSIFIED_CALLS else {})
         for number, call in enumerate(unmatched)
     ]
-    deviations += [_missing_call(action, writes.get(action.tool)) for action in open_actions]
+    missing = _remaining(open_actions, by_tool)
+    deviations += [_missing_call(action, writes.get(action.tool)) for action in missing]
     failed_calls = tuple(call for call in relevant if call.failure_message)
     return CallComparison(len(expected), tuple(deviations), failed_calls, made_reads)
 
@@ -145,18 +149,38 @@ def _compare_required_calls(
     trace: ParsedTrace, expected: Sequence[ExpectedAction]
 ) -> CallComparison:
     open_actions, unmatched = _match_exactly(expected, _successful(trace.calls))
-    for action in [action for action in open_actions if action.arguments is None]:
-        call = next((call for call in unmatched if call.tool == action.tool), None)
-        if call is not None:
-            open_actions.remove(action)
-            unmatched.remove(call)
-    compared = (
-        _classify_deviation(call, open_actions) for call in unmatched[:_MAX_CLASSIFIED_CALLS]
-    )
+    calls = _by_tool(unmatched)
+    met: set[int] = set()
+    for action in (action for action in open_actions if action.arguments is None):
+        if calls[action.tool]:
+            met |= {id(action), id(calls[action.tool].popleft())}
+    open_actions = [action for action in open_actions if id(action) not in met]
+    unmatched = [call for call in unmatched if id(call) not in met]
+    by_tool = _by_tool(open_actions)
+    compared = [_classify_deviation(call, by_tool) for call in unmatched[:_MAX_CLASSIFIED_CALLS]]
     deviations = [deviation for deviation in compared if deviation.kind != "extra"]
-    deviations += map(_missing_call, open_actions)
+    deviations += map(_missing_call, _remaining(open_actions, by_tool))
     required = tuple(replace(deviation, is_required=True) for deviation in deviations)
     return CallComparison(len(expected), required)
+
+
+_ActionOrCall = TypeVar("_ActionOrCall", ExpectedAction, ToolCall)
+
+
+def _by_tool(items: Sequence[_ActionOrCall]) -> defaultdict[str, deque[_ActionOrCall]]:
+    """Actions or calls by their tool, in their order."""
+    found: defaultdict[str, deque[_ActionOrCall]] = defaultdict(deque)
+    for item in items:
+        found[item.tool].append(item)
+    return found
+
+
+def _remaining(
+    actions: Sequence[ExpectedAction], by_tool: Mapping[str, deque[ExpectedAction]]
+) -> list[ExpectedAction]:
+    """Those of the actions that are in `by_tool`, in their order."""
+    kept = {id(action) for actions_of_tool in by_tool.values() for action in actions_of_tool}
+    return [action for action in actions if id(action) in kept]
 
 
 def _missing_call(action: ExpectedAction, writes: bool | None = None) -> ActionDeviation:
@@ -229,21 +253,24 @@ def _canonical(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _classify_deviation(call: ToolCall, open_actions: list[ExpectedAction]) -> ActionDeviation:
+def _classify_deviation(
+    call: ToolCall, open_actions: Mapping[str, deque[ExpectedAction]]
+) -> ActionDeviation:
     """`changed` if an action of the same tool is open (removes the closest one from
-    `open_actions`), else `extra`.
+    `open_actions`, by their tools), else `extra`.
     """
     extra = ActionDeviation(
         "extra", call.event_id, call.tool, call.summary, (), call.writes, False, call.arguments
     )
-    options = [action for action in open_actions if action.tool == call.tool][:_MAX_CANDIDATES]
-    if not options:
+    options = open_actions.get(call.tool, ())
+    compared = [(_changes(call, action), action) for action in islice(options, _MAX_CANDIDATES)]
+    if not compared:
         return extra
-    nearest = min(options, key=lambda action: len(_changes(call, action)))
-    changes = _changes(call, nearest)
+    place = min(range(len(compared)), key=lambda place: len(compared[place][0]))
+    changes, nearest = compared[place]
     if len(changes) > max(3, len(nearest.flat_arguments)):
         return extra
-    open_actions.remove(nearest)
+    del open_actions[call.tool][place]
     return ActionDeviation(
         *("changed", call.event_id, call.tool, call.summary, changes[:6], call.writes),
         is_similar=not changes,
@@ -330,23 +357,6 @@ def states_answer(ground_truth: Any) -> bool:
     )
 
 
-def find_ratings(source: Mapping[str, Any]) -> dict[str, float]:
-    """The ratings from 1 to `MAX_RATING` under the documented names."""
-    numbers = {name: number_of(source.get(name)) for name in RATING_FIELDS}
-    return {
-        name: number
-        for name, number in numbers.items()
-        if number is not None and 1 <= number <= MAX_RATING
-    }
-
-
-def number_of(value: Any) -> float | None:
-    """The value if it is a number; a boolean is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        return None
-    return float(value)
-
-
 def missing_outputs(trace: ParsedTrace, ground_truth: Any) -> list[str]:
     """Expected outputs that no message contains."""
     texts = [
@@ -354,8 +364,25 @@ def missing_outputs(trace: ParsedTrace, ground_truth: Any) -> list[str]:
         for position in trace.reply_positions
     ]
     texts_without_commas = [text.replace(",", "") for text in texts]
+    outputs = [(output, output.casefold()) for output in expected_outputs(ground_truth)]
     return [
         output
-        for output in expected_outputs(ground_truth)
-        if not any(output.casefold() in text for text in (*texts_without_commas, *texts))
+        for output, folded in outputs
+        if not any(folded in text for text in (*texts_without_commas, *texts))
     ]
+
+
+def comparison_size(ground_truth: Any, call_count: int, text_size: int) -> int:
+    """About how many characters a comparison with a ground truth reads: those of the ground truth,
+    those of the answer for each accepted answer, and those of similar actions for each call.
+    `text_size` is that of the texts of the trace.
+    """
+    size = len(ground_truth) if isinstance(ground_truth, str) else len(str(ground_truth))
+    answer_count = len(expected_answers(ground_truth))
+    action_count = len(as_items(as_mapping(ground_truth).get("actions")))
+    size_of_similar = size * min(_MAX_CANDIDATES, action_count) // max(1, action_count)
+    return (
+        size
+        + (answer_count - 1) * min(text_size, MAX_ANSWER_LENGTH) * (answer_count > 1)
+        + min(call_count, _MAX_CLASSIFIED_CALLS) * size_of_similar
+    )

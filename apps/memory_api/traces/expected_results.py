@@ -22,6 +22,8 @@ MATCH_DESCRIPTION = (
     " `calls`: all `actions` were called with these arguments. Without `match`, an answer of"
     " another form is undecided."
 )
+MAX_ACCEPTED_ANSWERS = 1_000
+"""Each is compared with the whole answer of the run."""
 ANSWER_FIELDS = ("answer", "expected", "expected_answer", "gold", "target", "answers")
 
 
@@ -49,8 +51,12 @@ def declared_match(ground_truth: Any) -> MatchRule | None:
 
 def with_match(ground_truth: Any, match: MatchRule | None) -> Any:
     """The ground truth with `match` as one of its fields, as it is stored. Raises `ValueError` for
-    a `match` that is unknown or does not fit.
+    a `match` that is unknown or does not fit, and for too many accepted answers.
     """
+    if (count := len(expected_answers(ground_truth))) > MAX_ACCEPTED_ANSWERS:
+        raise ValueError(
+            f"`ground_truth` has {count:,} accepted answers. Send at most {MAX_ACCEPTED_ANSWERS:,}."
+        )
     fields = _fields(ground_truth)
     is_expectation = bool(expected_answers(fields)) or isinstance(fields.get("actions"), list)
     stated = fields.get("match") if is_expectation else None
