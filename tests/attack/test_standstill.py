@@ -15,6 +15,8 @@ from memory_api.core.isolated_work import MAX_INLINE_SIZE
 from memory_api.evaluation.evaluators.deterministic import score_by_evidence
 from memory_api.evaluation.schemas import EvaluationInput
 from memory_api.reflection.evidence import Evidence, input_size
+from memory_api.reflection.outside_text import Origin, OutsideText, OutsideTexts
+from memory_api.text.quotations import find_quotations, quote_passages
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.answer_comparison import compare_answers
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
@@ -117,3 +119,44 @@ def test_answer_is_parsed_once_for_all_accepted_answers() -> None:
     found = compare_answers(answer, accepted)
     assert time.process_time() - started < 10
     assert found.relation == "contains_expected"
+
+
+REPEATED = {
+    "character": "日" * 33_000,
+    "letter": "a " * 49_500,
+    "instruction": "Do. " * 24_750,
+    "quotation": "'ab' " * 19_000,
+    "quotations": " ".join(f"'a{n}'" for n in range(11_000)),
+}
+
+
+@each_case("text", REPEATED.values())
+def test_repeated_passages_are_quoted_in_linear_time(text: str) -> None:
+    """One request held a process for 30 s: each passage was found at all its places, each time."""
+    started = time.process_time()
+    quote_passages(text, [text, text])
+    assert time.process_time() - started < MAX_SECONDS
+    outside = OutsideTexts([OutsideText(Origin.TOOL, text)] * 2)
+    if outside.comparison_size([text], searches=text.count("'") // 2) <= MAX_INLINE_SIZE:
+        outside.quotations_in([text])()
+    assert time.process_time() - started < 2 * MAX_SECONDS
+
+
+def test_part_of_a_word_is_searched_in_linear_time() -> None:
+    advice = "Use " + " ".join(f"'{'a' * n}'" for n in range(2, 60))
+    started = time.process_time()
+    assert find_quotations(advice, ["a" * 100_000]) == []
+    assert time.process_time() - started < MAX_SECONDS
+
+
+async def test_reflection_on_a_repeated_character_holds_nobody(api: AsyncClient) -> None:
+    text = REPEATED["character"]
+    events = [
+        {"event_type": "tool_call", "tool_name": "x", "content": text},
+        {"event_type": "error_event", "content": text},
+    ]
+    body = {"task_description": text, "outcome": "failure", "events": events}
+    started = time.process_time()
+    answer = await api.post("/api/v1/reflections/generate", json=body)
+    assert answer.is_success, answer.text
+    assert time.process_time() - started < 2 * MAX_SECONDS

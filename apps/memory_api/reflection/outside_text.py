@@ -31,6 +31,7 @@ from memory_api.text.quotations import (
     QUOTATIONS,
     find_quotations_of,
     has_address,
+    has_instruction,
     is_field_name,
     is_safe_name,
     quote_passages_of,
@@ -59,6 +60,9 @@ class Origin(StrEnum):
     MEMORY = "memory"
 
 
+_QUOTATION_MARK = re.compile("[`'\"“”‘’「」『』]")
+
+
 @dataclass(frozen=True)
 class OutsideText:
     """A text that a lesson must not pass on as its own."""
@@ -83,10 +87,12 @@ class OutsideTexts:
         texts = [item.text for item in self.texts]
         return partial(find_quotations_of, advice, texts, self.names, self.documentation)
 
-    @property
-    def size(self) -> int:
-        """The work of a comparison with all texts, in characters."""
-        return sum(len(item.text) + 100 for item in self.texts)
+    def comparison_size(self, texts: Collection[str], searches: int = 0) -> int:
+        """The work of a comparison with these texts, in characters. For some of them, all outside
+        text is searched again, which takes at most a sixteenth of the time of parsing it.
+        """
+        size = sum(len(item.text) + 100 for item in self.texts)
+        return size + size * searches // 16 + sum(map(len, texts))
 
     def without(self, trusted: Collection[str]) -> OutsideTexts:
         """Without the texts of trusted origins."""
@@ -193,7 +199,6 @@ async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) ->
     or the metadata copy are in quotation marks.
     """
     texts = [item.text for item in outside.texts]
-    size = outside.size
     advice = [draft.content for draft in drafts if draft.kind in ADVICE_KINDS]
     reports = {draft.content for draft in drafts if draft.kind not in ADVICE_KINDS}
     reports |= {word for draft in drafts for word in (*draft.tags, *draft.keywords)}
@@ -201,12 +206,15 @@ async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) ->
     quotations: dict[str, list[str]] = {}
     quoted_values: dict[str, str] = {}
     if texts and advice:
+        marks = sum(len(_QUOTATION_MARK.findall(text)) for text in advice)
+        size = outside.comparison_size(advice, searches=marks // 2)
         quotations = await run_isolated(outside.quotations_in(advice), size, outside.tenant_id)
     quoted = await quote_reports(reports, outside)
     if texts and values:
-        quoted_values = await run_isolated(
-            partial(quote_values_of, values, texts), size, outside.tenant_id
-        )
+        orders = sum(map(has_instruction, values))
+        size = outside.comparison_size(values, searches=orders)
+        work = partial(quote_values_of, values, texts)
+        quoted_values = await run_isolated(work, size, outside.tenant_id)
     safe = [
         replace(
             draft,
@@ -230,7 +238,7 @@ async def quote_reports(reports: Collection[str], outside: OutsideTexts) -> dict
     if not texts or not reports:
         return {report: report for report in reports}
     work = partial(quote_passages_of, reports, texts)
-    return await run_isolated(work, outside.size, outside.tenant_id)
+    return await run_isolated(work, outside.comparison_size(reports), outside.tenant_id)
 
 
 def _quotable(draft: MemoryDraft) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from functools import lru_cache
 
 from memory_api.text.excerpts import excerpt
 
@@ -55,6 +57,7 @@ _QUOTATION = re.compile(
 """A quotation of any length in a report."""
 _DOUBLE_MARKS = re.compile(r"[“”\"]")
 _JAPANESE = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]")
+_LETTER = r"[^\W\u3041-\u30ff\u3400-\u9fff]"
 _TOKEN = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]|[^\W_\u3041-\u30ff\u3400-\u9fff]+")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
@@ -192,7 +195,7 @@ def _find_passages(
     for outside in _readings(outside_texts):
         folded = outside.casefold()
         for text, span, needles in spans:
-            if all(_has_words(folded, needle) for needle in needles):
+            if span not in found[text] and all(_has_words(folded, each) for each in needles):
                 found[text][span] = None
         for text, (start, end) in passages.find_in(folded):
             found[text][text[start:end]] = None
@@ -240,11 +243,14 @@ def _quote_spans(text: str, copied: Collection[Span]) -> str:
     within the span may be copied too, so they must not end the quotation.
     """
     quoted = [match.span() for match in _QUOTATION.finditer(text)] if copied else []
-    for start, end in reversed(_join(sorted(copied))):
-        if not any(left < start and end < right for left, right in quoted):
+    pieces, position = list[str](), 0
+    for start, end in _join(sorted(copied)):
+        before = bisect_left(quoted, (start, 0)) - 1
+        if before < 0 or end >= quoted[before][1]:
             passage = _DOUBLE_MARKS.sub("'", text[start:end])
-            text = f"{text[:start]}“{passage}”{text[end:]}"
-    return text
+            pieces += (text[position:start], f"“{passage}”")
+            position = end
+    return "".join((*pieces, text[position:]))
 
 
 def quote_values_of(values: Iterable[str], outside_texts: Sequence[str]) -> dict[str, str]:
@@ -340,20 +346,14 @@ def _unescape(match: re.Match[str]) -> str:
 
 def _has_words(text: str, words: str) -> bool:
     """Whether a text contains these words, not only as a part of another word."""
-    start = text.find(words)
-    while start >= 0:
-        end = start + len(words)
-        before, after = text[max(0, start - 1) : start], text[end : end + 1]
-        if not (_is_word(before) and _is_word(words[0])) and not (
-            _is_word(after) and _is_word(words[-1])
-        ):
-            return True
-        start = text.find(words, end)
-    return False
+    return words in text and _words_pattern(words).search(text) is not None
 
 
-def _is_word(character: str) -> bool:
-    return character == "_" or (character.isalnum() and not _JAPANESE.match(character))
+@lru_cache(256)
+def _words_pattern(words: str) -> re.Pattern[str]:
+    before = f"(?<!{_LETTER})" if re.match(_LETTER, words[0]) else ""
+    after = f"(?!{_LETTER})" if re.match(_LETTER, words[-1]) else ""
+    return re.compile(before + re.escape(words) + after)
 
 
 def _passage_size(text: str) -> int:
@@ -386,13 +386,13 @@ class _PassageIndex:
         return bool(self._by_size)
 
     def find_in(self, folded: str) -> Iterator[tuple[str, Span]]:
-        """The texts and the places in them of all passages that another text contains."""
+        """The texts and places of passages that another text contains, each passage only once."""
         tokens = _TOKEN.findall(folded) if self else []
         for size, passages in self._by_size.items():
             first_words = self._first_words[size]
             for n, token in enumerate(tokens):
                 if token in first_words:
-                    yield from passages.get(tuple(tokens[n : n + size]), ())
+                    yield from passages.pop(tuple(tokens[n : n + size]), ())
 
 
 class _InstructionIndex:
@@ -408,8 +408,8 @@ class _InstructionIndex:
         self._first_words = {words[0] for words in self._by_words}
 
     def find_in(self, folded: str) -> Iterator[tuple[str, str]]:
-        """The texts and their clauses that are a whole clause of another text."""
+        """As in `_PassageIndex`, the texts and their clauses that are a clause of another text."""
         for clause in _clauses(folded) if self._by_words else ():
             first = _TOKEN.search(clause)
             if first and first[0] in self._first_words:
-                yield from self._by_words.get(_words(clause), ())
+                yield from self._by_words.pop(_words(clause), ())
