@@ -77,6 +77,63 @@ async def test_harmful_bullets_are_found_and_one_proposal_waits(demo: Demo) -> N
     assert (await demo.fetch("select state from playbook_proposals")) == [("waiting",)]
 
 
+async def test_quarantined_bullets_are_neither_served_nor_judged_again(demo: Demo) -> None:
+    """What the product promises holds in its demo, in each table that shows use."""
+    quarantined = await demo.fetch(
+        "select m.id, m.key, m.scope_id, r.created_at from memories m"
+        " join memory_revisions r on r.memory_id = m.id and r.change_type = 'quarantined'"
+        " where m.status = 'quarantined'"
+    )
+    assert len(quarantined) >= 2
+    for bullet_id, key, scope_id, since in quarantined:
+        served = await demo.fetch(
+            "select created_at from retrievals where scope_id = $1 and $2 = any(bullet_keys)"
+            " and created_at > $3",
+            scope_id,
+            key,
+            since,
+        )
+        named = await demo.fetch(
+            "select t.id from traces t join playbooks p on p.name = t.playbook"
+            " where p.scope_id = $1 and $2 = any(t.used_bullet_keys) and t.created_at > $3",
+            scope_id,
+            key,
+            since,
+        )
+        judged = await demo.fetch(
+            "select created_at, judge from bullet_verdicts where bullet_id = $1"
+            " and created_at > $2",
+            bullet_id,
+            since,
+        )
+        last = await demo.fetch(
+            "select last_used_at from memory_usage where memory_id = $1 and last_used_at > $2",
+            bullet_id,
+            since,
+        )
+        assert (served, named, judged, last) == ([], [], [], []), key
+
+
+async def test_renders_are_those_of_the_product(demo: Demo) -> None:
+    """Each run asked for advice. The bullets are those that were active, each with its score."""
+    odd = await demo.fetch(
+        "select id from retrievals where cardinality(scores) <> cardinality(bullet_keys)"
+    )
+    assert odd == []
+    without = await demo.fetch("select id from traces where retrieval_id is null")
+    assert without == []
+    wrong = await demo.fetch(
+        "select r.created_at, r.bullet_keys, s.keys from retrievals r"
+        " join playbooks p on p.scope_id = r.scope_id"
+        " cross join lateral (select coalesce(array_agg(a.key order by a.key), '{}') keys"
+        "   from analytics.playbook_at(p.name, r.created_at) a where a.status = 'active') s"
+        " where r.advice_held_out is not true"
+        " and (select array_agg(k order by k) from unnest(r.bullet_keys) k)"
+        " is distinct from nullif(s.keys, '{}')"
+    )
+    assert wrong == []
+
+
 async def test_runs_are_done_and_no_worker_waits_for_them(demo: Demo) -> None:
     assert await demo.fetch("select distinct state from runs") == [("done",)]
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -22,7 +23,6 @@ from memory_api.bootstrap import build_model_chain, build_runtime
 from memory_api.budgets.accounting import ModelAccounting
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.errors import HanseiError
-from memory_api.core.ids import new_signed_id
 from memory_api.core.settings import Settings
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.demo.dates import Clock
@@ -30,14 +30,16 @@ from memory_api.demo.history import DAYS, Desk, Json
 from memory_api.demo.recorded_model import RecordedModel
 from memory_api.embeddings.registry import open_default_embedder
 from memory_api.llm.circuit_breaker import CircuitBreakers
-from memory_api.playbooks.editing.edits import update_settings
+from memory_api.memories.schemas import MemoryStatus
+from memory_api.playbooks.editing.edits import require_bullet, update_settings
 from memory_api.playbooks.editing.transaction import create_missing_playbook
+from memory_api.playbooks.effects.holdout import is_advice_held_out
 from memory_api.playbooks.models import DeltaContextItem
 from memory_api.playbooks.proposals.review import apply_or_propose
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.retrieval.log import load_retrieval_secret
-from memory_api.playbooks.tables import RetrievalRow
+from memory_api.playbooks.retrieval.retrieve import RenderOptions, render_playbook
 from memory_api.playbooks.verdicts.quarantine import QUARANTINE_ACTOR
 from memory_api.playbooks.verdicts.record import NewVerdict, submit_verdict
 from memory_api.run_queue.port import Ticket
@@ -122,7 +124,8 @@ class Loader:
                 self.model.keys.update((row.title, row.key) for row in rows)
 
     async def _run(self, desk: Desk, run: Json) -> None:
-        retrieval_id = await self._retrieve(desk, run)
+        session_id = await self._session(desk, run)
+        retrieval_id = await self._render(desk, run, session_id)
         answer = {"event_type": "llm_response", "content": run["answer"]}
         trace = CreateTraceRequest.model_validate(
             {
@@ -135,6 +138,7 @@ class Loader:
                 "error": {"error_message": run["error"]} if run["error"] else None,
                 "events": [*run["events"], answer],
                 "tools": desk.tools,
+                "session_id": session_id,
                 "retrieval_id": retrieval_id,
                 "used_bullet_keys": self._keys(run["used"]),
                 "metadata": run["usage"] or {},
@@ -147,31 +151,40 @@ class Loader:
         self.trace_ids[run["name"]] = receipt.trace_id
         await self._process()
 
-    async def _retrieve(self, desk: Desk, run: Json) -> UUID | None:
-        """What the agent of the recording had, as a render would have stored it."""
-        advice, sessions = run["advice"], self.runtime.sessions
-        if advice == []:
-            return None  # the playbook was empty
-        secret = await load_retrieval_secret(sessions, self.caller.tenant_id)
-        async with sessions.for_tenant(self.caller.tenant_id) as session:
+    async def _render(self, desk: Desk, run: Json, session_id: str) -> UUID:
+        """The agent asks for advice. Raises `DemoFailed` if it gets other bullets than the agent of
+        the recording had.
+        """
+        options = RenderOptions(query_text=run["task"], session_id=session_id)
+        block = await render_playbook(self.runtime, self.caller.tenant_id, _ref(desk), options)
+        keys, recorded = {bullet.id for bullet in block.bullets}, self._keys(run["advice"] or ())
+        if keys != set(recorded) or block.advice_held_out != (run["advice"] is None):
+            raise DemoFailed(f"Run {run['name']} had {recorded}, and the render has {keys}.")
+        return block.retrieval_id
+
+    async def _session(self, desk: Desk, run: Json) -> str:
+        """A session that the hold-out draws for the side on which the run was recorded."""
+        secret = await load_retrieval_secret(self.runtime.sessions, self.caller.tenant_id)
+        async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
             playbook = await get_playbook(session, _ref(desk))
-            assert playbook is not None, "created first"
-            row = RetrievalRow(
-                tenant_id=self.caller.tenant_id,
-                id=new_signed_id(secret, playbook.scope_id),
-                scope_id=playbook.scope_id,
-                version=playbook.version,
-                kind="render",
-                query=run["task"],
-                bullet_keys=self._keys(advice or ()),
-                advice_held_out=advice is None,
-            )
-            session.add(row)
-            return row.id
+        assert playbook is not None, "created first"
+        share, is_control = self.runtime.settings.advice_holdout_share, run["advice"] is None
+        names = (f"{run['name']}-{number}" for number in count(1))
+        return next(
+            name
+            for name in names
+            if is_advice_held_out(secret, playbook.scope_id, name, share) == is_control
+        )
 
     async def _verdict(self, desk: Desk, verdict: Json) -> None:
+        """A person judges the bullets that agents get: no longer one that was quarantined."""
+        key = self.model.keys[verdict["bullet"]]
+        async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
+            bullet = await require_bullet(session, _ref(desk), key)
+        if bullet.status != MemoryStatus.ACTIVE:
+            return
         new = NewVerdict(
-            self.model.keys[verdict["bullet"]],
+            key,
             verdict["tag"],
             "human",
             reason=verdict["reason"],
@@ -228,6 +241,7 @@ async def open_loader(
         "reflective_memory_enabled": True,
         "reflective_memory_mode": "lite",
         "curation_interval": 0,
+        "advice_holdout_share": 0.5,  # each task was recorded with advice and without it
     }
     settings = settings.model_copy(update=options)
     sessions, queue = Sessions(open_engine(url, pool_size=4)), LocalQueue()
