@@ -34,19 +34,20 @@ begin
     for entry in
         select * from (values
             ('effects', '', 'How did agent runs of the last 30 days end with each bullet and without it?
-Does not show: A cause, where basis is observational: the two sides may differ in their tasks. Partial and unknown outcomes do not count. Retrievals are deleted after HANSEI_RETRIEVAL_RETENTION_DAYS. The function effects(since, until) has any period.'),
+Does not show: A cause, where basis is observational: the two sides may differ in their tasks. The effect of all advice: see improvement. Partial and unknown outcomes do not count. Retrievals are deleted after HANSEI_RETRIEVAL_RETENTION_DAYS. The function effects(since, until) has any period.'),
             ('effects', 'tenant_id', 'Tenant.'), ('effects', 'project_id', 'Project.'), ('effects', 'playbook', 'Name of the playbook.'),
             ('effects', 'key', 'Key of the bullet.'), ('effects', 'section', 'Section of the bullet.'),
             ('effects', 'status', 'active, quarantined, archived or deleted.'), ('effects', 'content', 'Text of the bullet.'),
-            ('effects', 'basis', 'randomized: from the holdout experiment. observational: from all runs of the playbook.'),
+            ('effects', 'basis', 'randomized: from the holdout experiment. observational: from all runs that had bullets of the playbook.'),
             ('effects', 'with_runs', 'Agent runs with the bullet.'), ('effects', 'with_successes', 'Successes among them.'), ('effects', 'with_rate', 'Share of successes, 0 to 1.'),
             ('effects', 'with_low', 'Lower end of its 95 % Wilson interval.'), ('effects', 'with_high', 'Upper end of its 95 % Wilson interval.'),
-            ('effects', 'without_runs', 'Agent runs without the bullet.'), ('effects', 'without_successes', 'Successes among them.'), ('effects', 'without_rate', 'Share of successes, 0 to 1.'),
+            ('effects', 'without_runs', 'Agent runs that had other bullets of the playbook, but not this one; 0: it was always served together with the others.'), ('effects', 'without_successes', 'Successes among them.'), ('effects', 'without_rate', 'Share of successes, 0 to 1.'),
             ('effects', 'without_low', 'Lower end of its 95 % Wilson interval.'), ('effects', 'without_high', 'Upper end of its 95 % Wilson interval.'),
-            ('effects', 'difference', 'Difference of the two shares, -1 to 1.'),
+            ('effects', 'difference', 'Difference of the two shares, -1 to 1; null if the bullet has no effect of its own: without runs on one side, or with always_with.'),
+            ('effects', 'always_with', 'Other bullets that were in exactly the same runs, at most 10. Their effects cannot be told apart.'),
             ('effects', 'low', 'Lower end of the 95 % interval.'), ('effects', 'high', 'Upper end of the 95 % interval.'),
             ('improvement', '', 'Do agents get better: how many agent runs succeeded each week, with advice and without it?
-Does not show: A cause, without the hold-out of advice (HANSEI_ADVICE_HOLDOUT_SHARE): the tasks of two weeks may differ. Runs without a playbook, and partial and unknown outcomes. The view has the last 84 days. The function improvement(since, until) has any period.'),
+Does not show: A cause, without the hold-out of advice (HANSEI_ADVICE_HOLDOUT_SHARE): the tasks of two weeks may differ. Runs without a playbook, and partial and unknown outcomes. The view has the last 12 weeks, this one included. The function improvement(since, until) has any period.'),
             ('improvement', 'tenant_id', 'Tenant.'), ('improvement', 'project_id', 'Project.'), ('improvement', 'playbook', 'Name of the playbook; null for all of the project.'),
             ('improvement', 'week', 'Monday of the week, in UTC; null for the whole period.'),
             ('improvement', 'runs', 'Agent runs.'), ('improvement', 'successes', 'Successes among them.'), ('improvement', 'rate', 'Share of successes, 0 to 1.'),

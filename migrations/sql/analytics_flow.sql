@@ -38,16 +38,19 @@ cross join lateral (
 ) s(stage_number, stage, count)
 where s.count > 0;
 
+-- A query is covered if it was answered with a bullet that matches it: with a best score of 0.3 or more. A render of a whole small
+-- playbook hands out all bullets, each with its score, so its query is covered or weak like any other. Retrievals of the hold-outs do
+-- not count: what they lack was withheld.
 create view analytics.coverage with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.day, c.retrieval_count, c.empty_count, c.weak_count, c.median_best_score
 from playbooks p
 join analytics.days d on d.tenant_id = p.tenant_id
 cross join lateral (
-    select count(*) retrieval_count, count(*) filter (where best.score is null) empty_count,
+    select count(*) retrieval_count, count(*) filter (where r.bullet_keys = '{}') empty_count,
            count(*) filter (where best.score < 0.3) weak_count, percentile_cont(0.5) within group (order by best.score) median_best_score
     from retrievals r
     cross join lateral (select max(s.score)::float8 score from unnest(r.scores) s(score)) best
-    where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id and r.query <> '' and r.advice_held_out is not true
+    where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id and r.query <> '' and r.advice_held_out is not true and not r.held_out
       and r.created_at >= d.starts_at and r.created_at < d.ends_at
 ) c
 where c.retrieval_count > 0;
@@ -58,7 +61,7 @@ select p.tenant_id, p.project_id, p.name playbook, r.created_at, r.kind, r.query
 from playbooks p
 join retrievals r on r.tenant_id = p.tenant_id and r.scope_id = p.scope_id
 cross join lateral (select max(s.score)::float8 score from unnest(r.scores) s(score)) best
-where r.query <> '' and r.advice_held_out is not true and coalesce(best.score, 0) < 0.3;
+where r.query <> '' and r.advice_held_out is not true and not r.held_out and (r.bullet_keys = '{}' or best.score < 0.3);
 
 create view analytics.contradictions with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, a.key, b.key other_key, a.status, b.status other_status, a.content, b.content other_content,

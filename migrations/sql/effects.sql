@@ -1,10 +1,12 @@
 -- How many agent runs of a period succeeded with each bullet and without it.
 --   randomized     each render draws one bullet and withholds it at random; only runs that drew this bullet are compared,
 --                  so the two sides differ in nothing else
---   observational  runs that had the bullet (from a render or a search; without a retrieval: named or judged) against all
---                  other runs of the playbook since the bullet exists; the two sides may differ in their tasks. Runs
---                  without a retrieval count from the oldest retrieval that is still stored, so that both sides cover
---                  the same time
+--   observational  runs that had the bullet (from a render or a search; without a retrieval: named or judged) against the
+--                  runs that had other bullets of the playbook, but not this one, since the bullet exists; the two sides may
+--                  differ in their tasks. Runs without any bullet show what all advice does (see `improvement`), and not what
+--                  this bullet does: they do not count. A bullet that was always in the same runs as another one
+--                  (always_with) has no difference of its own. Runs without a retrieval count from the oldest
+--                  retrieval that is still stored, so that both sides cover the same time
 -- The period is that of the retrieval, or of the trace without one. A run counts once per retrieval, as success or not (failure,
 -- error, timeout). Partial and unknown outcomes do not count. Runs with a merged bullet count for the bullet that replaced it.
 -- low and high: 95 % interval of the difference, Newcombe's hybrid of two Wilson intervals (1998, method 10).
@@ -12,12 +14,12 @@ create function analytics.effects(p_since timestamptz, p_until timestamptz)
 returns table (tenant_id uuid, project_id text, playbook text, key text, section text, status text, content text, basis text,
                with_runs bigint, with_successes bigint, with_rate float8, with_low float8, with_high float8,
                without_runs bigint, without_successes bigint, without_rate float8, without_low float8, without_high float8,
-               difference float8, low float8, high float8)
+               difference float8, low float8, high float8, always_with text[])
 language sql stable begin atomic
     select p.tenant_id, p.project_id, p.name, s.key, s.section, s.status, s.content, s.basis,
            s.with_runs, s.with_successes, w.rate, w.low, w.high, s.without_runs, s.without_successes, o.rate, o.low, o.high,
-           w.rate - o.rate, w.rate - o.rate - sqrt((w.rate - w.low) ^ 2 + (o.high - o.rate) ^ 2),
-           w.rate - o.rate + sqrt((w.high - w.rate) ^ 2 + (o.rate - o.low) ^ 2)
+           own.difference, own.difference - sqrt((w.rate - w.low) ^ 2 + (o.high - o.rate) ^ 2),
+           own.difference + sqrt((w.high - w.rate) ^ 2 + (o.rate - o.low) ^ 2), s.always_with
     from playbooks p
     -- One playbook at a time, so that each step reads its playbook and is computed once.
     cross join lateral (
@@ -45,17 +47,19 @@ language sql stable begin atomic
               and t.created_at >= p_since and t.created_at < p_until
               and t.created_at >= (select min(r.created_at) from retrievals r where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id)
         ), uses as (
-            select u.key, count(*) runs, sum(u.success) successes
+            select u.key, count(*) runs, sum(u.success) successes, bit_xor(hashtextextended(u.id::text, 0)) run_set
             from (
-                select coalesce(a.value, served.key) key, o.success
+                select coalesce(a.value, served.key) key, o.id, o.success
                 from outcomes o
                 cross join lateral unnest(o.bullet_keys) served(key)
                 left join jsonb_each_text(p.aliases) a on a.key = served.key
                 group by o.id, o.success, coalesce(a.value, served.key)
             ) u
             group by u.key
+        ), companions as (
+            select u.runs, u.run_set, (array_agg(u.key order by u.key))[1:11] keys from uses u group by u.runs, u.run_set
         ), moments as (
-            select o.created_at, null::text as key, 1 runs, o.success successes from outcomes o
+            select o.created_at, null::text as key, 1 runs, o.success successes from outcomes o where o.bullet_keys <> '{}'
             union all
             select m.created_at, u.key, 0, 0
             from uses u
@@ -67,13 +71,15 @@ language sql stable begin atomic
         ), sides as (
             select t.key, 'observational' basis, u.runs with_runs, u.successes with_successes,
                    greatest(t.runs - u.runs, 0) without_runs,
-                   least(greatest(t.successes - u.successes, 0), greatest(t.runs - u.runs, 0)) without_successes
+                   least(greatest(t.successes - u.successes, 0), greatest(t.runs - u.runs, 0)) without_successes,
+                   (array_remove(c.keys, u.key))[1:10] always_with
             from totals t
             join uses u on u.key = t.key
+            join companions c on c.runs = u.runs and c.run_set = u.run_set
             union all
             select coalesce(a.value, o.holdout_candidate), 'randomized',
                    count(*) filter (where not o.held_out), coalesce(sum(o.success) filter (where not o.held_out), 0),
-                   count(*) filter (where o.held_out), coalesce(sum(o.success) filter (where o.held_out), 0)
+                   count(*) filter (where o.held_out), coalesce(sum(o.success) filter (where o.held_out), 0), '{}'
             from outcomes o
             left join jsonb_each_text(p.aliases) a on a.key = o.holdout_candidate
             where o.holdout_candidate is not null
@@ -84,7 +90,8 @@ language sql stable begin atomic
         join memories m on m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key = d.key
     ) s
     cross join lateral wilson(s.with_runs, s.with_successes) w
-    cross join lateral wilson(s.without_runs, s.without_successes) o; end;
+    cross join lateral wilson(s.without_runs, s.without_successes) o
+    cross join lateral (select case when s.always_with = '{}' then w.rate - o.rate end difference) own; end;
 
 create view analytics.effects with (security_invoker = true) as
 select * from analytics.effects(now() - interval '30 days', now());
@@ -122,4 +129,4 @@ language sql stable begin atomic
     cross join lateral wilson(s.without_runs, s.without_successes) o; end;
 
 create view analytics.improvement with (security_invoker = true) as
-select * from analytics.improvement(now() - interval '84 days', now());
+select * from analytics.improvement(date_trunc('week', now(), 'UTC') - interval '77 days', now());

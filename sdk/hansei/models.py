@@ -127,7 +127,7 @@ class Collection(Model):
 
 
 class ConfidenceInterval(Model):
-    """A 95 % interval (Newcombe). Null if one side has no runs."""
+    """A 95 % interval (Newcombe). Null if there is no difference."""
 
     low: float | None
     high: float | None
@@ -1386,9 +1386,11 @@ class OutcomeComparison(Model):
     with_: OutcomeRate
     without: OutcomeRate
     difference: float | None
-    """Success rate with it minus the rate without."""
+    """Success rate with it minus the rate without. Null if unknown: one side has no runs, or `always_with` names bullets."""
     interval: ConfidenceInterval
     """The interval of `difference`."""
+    always_with: list[str]
+    """Other bullets that were in exactly the same runs, at most 10: their effects cannot be told apart. Empty for `randomized`."""
 
 
 class OutcomeConflict(Model):
@@ -1747,7 +1749,7 @@ class BulletEffect(Model):
     randomized: OutcomeComparison | None
     """Renders that drew this bullet at random, and withheld it or not."""
     observational: OutcomeComparison | None
-    """Runs that had the bullet, against all other runs of the playbook since it exists. The tasks of the two groups may differ."""
+    """Runs that had the bullet, against runs that had other bullets of the playbook, but not this one, since it exists. The tasks of the two groups may differ. A bullet that was always served together with the others has no difference."""
 
 
 class GenerateReflectionResponse(Model):

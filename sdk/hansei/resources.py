@@ -437,7 +437,8 @@ class AnalyticsResource(Resource):
         that a spreadsheet does not execute it.
 
         Args:
-            since: Start, included. Default: 30 days before `until`.
+            since: Start, included. Default: 30 days before `until`; for `improvement` the
+                Monday of the week 11 weeks before.
             until: End, excluded. Default: now.
             playbook: Default: all playbooks of the project.
             section: Name of a section, in its spelling.

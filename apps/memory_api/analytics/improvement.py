@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from typing import Any, Literal
 
 WEEKS = 12
-"""Weeks that the overview shows."""
+"""Weeks that the question is about, wherever nobody sets a period. The view has the same."""
 TARGET = 0.10
 """The difference that enough runs would show: the half width of the interval, 0 to 1."""
 MIN_RUNS = 10
@@ -56,6 +57,11 @@ class Improvement:
         needed = math.ceil(_Z**2 * spread / TARGET**2)
         least = math.ceil(MIN_RUNS / min(share, 1 - share))
         return max(0, max(needed, least) - present)
+
+
+def first_week(now: datetime) -> date:
+    """The Monday of the first of the last `WEEKS` weeks."""
+    return now.date() - timedelta(days=now.weekday(), weeks=WEEKS - 1)
 
 
 def improvement_of(rows: Sequence[Mapping[str, Any]], share: float) -> Improvement:

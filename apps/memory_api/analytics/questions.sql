@@ -102,7 +102,7 @@ limit :limit
 -- name: effects
 -- How did agent runs end with each bullet and without it?
 select playbook, key, section, status, basis, with_runs, with_successes, with_rate, with_low, with_high, without_runs, without_successes,
-       without_rate, without_low, without_high, difference, low, high, content
+       without_rate, without_low, without_high, difference, low, high, always_with, content
 from analytics.effects(:since, :until)
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook

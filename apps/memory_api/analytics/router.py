@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
 from memory_api.analytics.csv_export import to_csv
+from memory_api.analytics.improvement import first_week
 from memory_api.analytics.queries import load_answer
 from memory_api.analytics.questions import (
     MAX_ROWS,
@@ -55,7 +56,11 @@ async def get_analytics(
     caller: Reader,
     project_id: ProjectQuery,
     since: Annotated[
-        UtcDatetime | None, Query(description="Start, included. Default: 30 days before `until`.")
+        UtcDatetime | None,
+        Query(
+            description="Start, included. Default: 30 days before `until`; for `improvement` the "
+            "Monday of the week 11 weeks before."
+        ),
     ] = None,
     until: Annotated[UtcDatetime | None, Query(description="End, excluded. Default: now.")] = None,
     playbook: Annotated[
@@ -80,7 +85,7 @@ async def get_analytics(
     end = until or datetime.now(UTC)
     filter = QuestionFilter(
         project=caller.resolve_project(project_id),
-        since=since or _start_of_default_period(end),
+        since=since or default_start(question, end),
         until=end,
         playbook=playbook,
         section=section,
@@ -109,8 +114,11 @@ async def get_analytics(
     )
 
 
-def _start_of_default_period(end: datetime) -> datetime:
+def default_start(question: Question, end: datetime) -> datetime:
+    """The start of the period of a question if nobody sets one. Raises `InvalidRequest`."""
     try:
+        if question is Question.IMPROVEMENT:
+            return datetime.combine(first_week(end), time(), UTC)
         return end - DEFAULT_PERIOD
     except OverflowError:
         raise InvalidRequest("`until` is too early.", field="until") from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from hansei.credentials import (
     resolve_credentials,
 )
 from hansei.errors import ConfigurationError, HanseiError
-from memory_api.analytics.improvement import WEEKS, improvement_of
+from memory_api.analytics.improvement import improvement_of
 from memory_api.commands.database import CommandFailed, exit_on_error
 from memory_api.commands.scrape import Scrape, scrape_all
 from memory_api.core.settings import Settings
@@ -97,10 +96,9 @@ def _describe_improvement(service: Credentials) -> str:
     """The answer to `QUESTION`, of the last weeks, in the project of the API key."""
     if service.api_key is None:
         return f"Unknown: no API key for {service.url}. Set HANSEI_API_KEY."
-    since = datetime.now(UTC) - timedelta(weeks=WEEKS)
     try:
         with Hansei(service.url, service.api_key, timeout=10, max_retries=0) as client:
-            answer = client.analytics.get("improvement", since=since.isoformat())
+            answer = client.analytics.get("improvement")
     except (HanseiError, OSError) as error:
         return f"Unknown: {service.url} gave no figures. {error}"
     improvement = improvement_of(answer.rows, 0.0)

@@ -180,7 +180,8 @@ async def test_undecided_and_unjoined_runs_do_not_count(book: Book, app: FastAPI
     assert (told["with"]["runs"], told["with"]["successes"], told["without"]["runs"]) == (1, 1, 0)
 
 
-async def test_run_without_retrieval_counts_as_without(book: Book, app: FastAPI) -> None:
+async def test_run_without_bullets_shows_nothing_about_one(book: Book, app: FastAPI) -> None:
+    """It is compared in `improvement`, with all advice together."""
     await book.trace(playbook=book.name, outcome="failure")  # before anything was handed out
     await run(book, app, "success")
     for outcome in ("success", "failure", "partial"):
@@ -189,13 +190,39 @@ async def test_run_without_retrieval_counts_as_without(book: Book, app: FastAPI)
     await book.trace(playbook=book.name, outcome="success", used_bullet_keys=[KEYS[0]])
     told = (await effect(book, KEYS[0]))["observational"]
     assert (told["with"]["runs"], told["with"]["successes"]) == (2, 2)
-    assert (told["without"]["runs"], told["without"]["successes"]) == (2, 1)
+    assert told["without"]["runs"] == 0
     other = (await effect(book, KEYS[1]))["observational"]
     assert (other["with"]["runs"], other["without"]["runs"], other["without"]["successes"]) == (
         1,
-        3,
-        2,
+        1,
+        1,
     )
+
+
+async def test_bullets_always_served_together_have_no_effect_of_their_own(
+    book: Book, app: FastAPI
+) -> None:
+    """As in a playbook that each render hands out as a whole."""
+    for n in range(8):
+        await run(book, app, "success" if n % 4 else "failure")
+        await book.trace(playbook=book.name, outcome="failure")  # an agent without advice
+    for key in KEYS:
+        told = (await effect(book, key))["observational"]
+        assert (told["with"]["runs"], told["without"]["runs"]) == (8, 0)
+        assert told["difference"] is told["interval"]["low"] is None
+        assert told["always_with"] == [other for other in KEYS if other != key]
+    found = (await book.post("search", query_text="no. 2", top_k=1)).json()
+    await book.trace(retrieval_id=found["retrieval_id"], outcome="failure")
+    alone = (await effect(book, KEYS[2]))["observational"]
+    assert (alone["always_with"], alone["without"]["runs"], alone["difference"]) == ([], 0, None)
+    together = (await effect(book, KEYS[0]))["observational"]
+    assert (together["without"]["runs"], together["without"]["successes"]) == (1, 0)
+    assert together["always_with"] == [KEYS[1], KEYS[3]]
+    assert together["difference"] is None, "it may be that of each of the three"
+    url = f"/api/v1/analytics/effects?playbook={book.name}"
+    rows = {row["key"]: row for row in (await book.api.get(url)).json()["rows"]}
+    assert rows[KEYS[0]]["always_with"] == together["always_with"]
+    assert {row["difference"] for row in rows.values()} == {None}
 
 
 async def test_search_counts_as_retrieval(book: Book, app: FastAPI) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.analytics.improvement import WEEKS, Improvement, improvement_of
+from memory_api.analytics.improvement import Improvement, first_week, improvement_of
 from memory_api.analytics.queries import QuestionAnswer, load_answer
 from memory_api.analytics.questions import MAX_ROWS, Question, QuestionFilter
 from memory_api.budgets.usage import UsageFilter, sum_usage
@@ -74,7 +74,7 @@ async def load_overview(
 ) -> OverviewData:
     now = datetime.now(UTC)
     outcomes = await load_answer(
-        session, Question.IMPROVEMENT, _filter(project, _first_week(now), now)
+        session, Question.IMPROVEMENT, _filter(project, first_week(now), now)
     )
     week = _last_days(now, WEEK_DAYS)
     month = _last_days(now, COST_DAYS)
@@ -109,11 +109,6 @@ async def load_overview(
             session, project_id=project, state="waiting", cursor=None, limit=MAX_LISTED
         ),
     )
-
-
-def _first_week(now: datetime) -> date:
-    """The Monday of the first of the last `WEEKS` weeks."""
-    return now.date() - timedelta(days=now.weekday(), weeks=WEEKS - 1)
 
 
 def _last_days(now: datetime, count: int) -> list[date]:

@@ -16,7 +16,7 @@ class OutcomeRate(ResponseModel):
 
 
 class ConfidenceInterval(ResponseModel):
-    """A 95 % interval (Newcombe). Null if one side has no runs."""
+    """A 95 % interval (Newcombe). Null if there is no difference."""
 
     low: float | None
     high: float | None
@@ -27,8 +27,15 @@ class OutcomeComparison(ResponseModel):
 
     with_: OutcomeRate = Field(alias="with")
     without: OutcomeRate
-    difference: float | None = Field(description="Success rate with it minus the rate without.")
+    difference: float | None = Field(
+        description="Success rate with it minus the rate without. Null if unknown: one side has no "
+        "runs, or `always_with` names bullets."
+    )
     interval: ConfidenceInterval = Field(description="The interval of `difference`.")
+    always_with: list[str] = Field(
+        description="Other bullets that were in exactly the same runs, at most 10: their effects "
+        "cannot be told apart. Empty for `randomized`."
+    )
 
 
 class BulletEffect(ResponseModel):
@@ -43,6 +50,7 @@ class BulletEffect(ResponseModel):
                 "without": {"runs": 55, "successes": 28, "rate": 0.509},
                 "difference": 0.241,
                 "interval": {"low": 0.064, "high": 0.401},
+                "always_with": [],
             },
             "observational": None,
         }
@@ -55,8 +63,9 @@ class BulletEffect(ResponseModel):
     )
     observational: OutcomeComparison | None = Field(
         default=None,
-        description="Runs that had the bullet, against all other runs of the playbook since it "
-        "exists. The tasks of the two groups may differ.",
+        description="Runs that had the bullet, against runs that had other bullets of the "
+        "playbook, but not this one, since it exists. The tasks of the two groups may differ. A "
+        "bullet that was always served together with the others has no difference.",
     )
 
 
