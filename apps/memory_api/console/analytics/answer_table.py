@@ -4,7 +4,7 @@ drawn, the text of a bullet below its key, and one page of rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -12,8 +12,9 @@ from uuid import UUID
 from babel.numbers import format_percent
 from markupsafe import Markup
 
-from memory_api.console.rendering import short_id
-from memory_api.console.translations import N_
+from memory_api.analytics.questions import Question
+from memory_api.console.analytics.names import VALUES, heading, value_name
+from memory_api.console.rendering import format_number, short_id
 from memory_api.console.visit import Visit
 
 ROWS_PER_PAGE = 50
@@ -47,136 +48,12 @@ COUNTS = {
 FIRST_COLUMNS = ("playbook", *BULLET_COLUMNS[:2], "day", "week", "month", *INTERVALS)
 """Columns that come first: what a row is about, and its answer."""
 LAST_COLUMNS = ("section", "other_section", "status", "other_status", "pinned")
+DIGITS = {"days_lived": 1, "days_to_first_helpful": 1, "mean_seconds": 1, "usefulness": 2}
+"""Column → digits after the point. Others have up to four."""
 SHARES = frozenset({*INTERVALS, "earlier_rate", "recent_rate", "survival"})
-HEADINGS: Mapping[str, str] = {
-    "playbook": N_("Playbook"),
-    "key": N_("Bullet"),
-    "other_key": N_("Other bullet"),
-    "section": N_("Section"),
-    "other_section": N_("Section of the other"),
-    "status": N_("Status"),
-    "other_status": N_("Status of the other"),
-    "pinned": N_("Pinned"),
-    "helpful": N_("Helpful"),
-    "harmful": N_("Harmful"),
-    "neutral": N_("Neutral"),
-    "helpful_count": N_("Helpful"),
-    "harmful_count": N_("Harmful"),
-    "neutral_count": N_("Neutral"),
-    "net_count": N_("Helpful less harmful"),
-    "helpful_rate": N_("Share of helpful"),
-    "usefulness": N_("Usefulness"),
-    "served_count": N_("Served"),
-    "last_served_at": N_("Last served"),
-    "created_at": N_("Created"),
-    "created_by": N_("Created by"),
-    "created_reason": N_("Reason"),
-    "created_run_id": N_("Run"),
-    "revision": N_("Revision"),
-    "changed_at": N_("Changed"),
-    "change_type": N_("Change"),
-    "changed_by": N_("Changed by"),
-    "merged_into": N_("Merged into"),
-    "reason": N_("Reason"),
-    "run_id": N_("Run"),
-    "run_kind": N_("Step"),
-    "trace_id": N_("Trace"),
-    "memory_id": N_("Memory"),
-    "retrieval_id": N_("Retrieval"),
-    "day": N_("Day"),
-    "week": N_("Week of"),
-    "month": N_("Month"),
-    "version": N_("Version"),
-    "version_count": N_("Versions"),
-    "active_count": N_("Active bullets"),
-    "added_count": N_("Added"),
-    "updated_count": N_("Updated"),
-    "removed_count": N_("Removed"),
-    "created_count": N_("Created"),
-    "changed_count": N_("Changed"),
-    "merged_count": N_("Merged"),
-    "quarantined_count": N_("Quarantined"),
-    "released_count": N_("Released"),
-    "archived_count": N_("Archived"),
-    "deleted_count": N_("Deleted"),
-    "restored_count": N_("Restored"),
-    "born_at": N_("Added"),
-    "born_month": N_("Added in"),
-    "first_helpful_at": N_("First helpful verdict"),
-    "days_to_first_helpful": N_("Days until then"),
-    "retired_at": N_("Retired"),
-    "retired_by": N_("By"),
-    "days_lived": N_("Days in use"),
-    "event": N_("Event"),
-    "at_risk_count": N_("Bullets at risk"),
-    "event_count": N_("Events"),
-    "censored_count": N_("Still without it"),
-    "survival": N_("Share that is left"),
-    "std_error": N_("Standard error"),
-    "judge": N_("Judge"),
-    "model": N_("Model"),
-    "earlier_count": N_("Verdicts before"),
-    "earlier_rate": N_("Helpful before"),
-    "recent_count": N_("Verdicts since"),
-    "recent_rate": N_("Helpful since"),
-    "difference": N_("Difference"),
-    "is_significant": N_("Beyond chance"),
-    "stage_number": N_("No."),
-    "stage": N_("Stage"),
-    "count": N_("Count"),
-    "basis": N_("Measured by"),
-    "with_runs": N_("Runs with it"),
-    "with_successes": N_("Successes with it"),
-    "with_rate": N_("Success with it"),
-    "without_runs": N_("Runs without it"),
-    "without_successes": N_("Successes without it"),
-    "without_rate": N_("Success without it"),
-    "runs": N_("Runs"),
-    "successes": N_("Successes"),
-    "rate": N_("Success"),
-    "retrieval_count": N_("Retrievals"),
-    "empty_count": N_("Without a bullet"),
-    "weak_count": N_("With a weak match"),
-    "median_best_score": N_("Median of the best score"),
-    "kind": N_("Kind"),
-    "query": N_("Query"),
-    "best_score": N_("Best score"),
-    "bullet_count": N_("Bullets"),
-    "cosine": N_("Likeness"),
-    "found_at": N_("Found"),
-    "task_key": N_("Task"),
-    "reported_outcome": N_("Reported"),
-    "check_outcome": N_("By the check"),
-    "outcome": N_("Outcome"),
-    "purpose": N_("Purpose"),
-    "provider": N_("Provider"),
-    "call_count": N_("Calls"),
-    "failed_count": N_("Failed"),
-    "unpriced_count": N_("Without a price"),
-    "input_tokens": N_("Tokens in"),
-    "output_tokens": N_("Tokens out"),
-    "token_count": N_("Tokens"),
-    "cost_usd": N_("Cost (US$)"),
-    "usd_per_trace": N_("US$ per trace"),
-    "usd_per_lesson": N_("US$ per lesson"),
-    "usd_per_surviving_bullet": N_("US$ per bullet in use"),
-    "is_surviving": N_("In use"),
-    "lesson_count": N_("Lessons"),
-    "trace_count": N_("Traces"),
-    "surviving_count": N_("Bullets in use"),
-    "confidence_band": N_("Confidence"),
-    "mean_confidence": N_("Mean confidence"),
-    "state": N_("State"),
-    "run_count": N_("Runs"),
-    "right_count": N_("Right"),
-    "wrong_count": N_("Wrong"),
-    "question_count": N_("Questions to a person"),
-    "replan_count": N_("New plans"),
-    "mean_seconds": N_("Mean seconds"),
-    "error_category": N_("Error category"),
-    "reflection_count": N_("Reflections"),
-}
-"""Column of a view → its heading."""
+
+
+STAGES = tuple(VALUES["stage"])
 
 
 @dataclass(frozen=True)
@@ -196,9 +73,15 @@ class AnswerTable:
 
 
 def build_table(
-    visit: Visit, names: Sequence[str], rows: Sequence[dict[str, Any]], page: int
+    visit: Visit,
+    question: Question,
+    names: Sequence[str],
+    rows: Sequence[dict[str, Any]],
+    page: int,
 ) -> AnswerTable:
     """The rows of a page, from 1. A column of playbooks is left out if all rows have the same."""
+    if question is Question.FUNNEL:
+        names, rows = _stages_as_columns(rows)
     start = (page - 1) * ROWS_PER_PAGE
     shown = rows[start : start + ROWS_PER_PAGE]
     folded = {name for name, key in TEXT_OF_KEY.items() if key in names}
@@ -207,9 +90,19 @@ def build_table(
     if len({row.get("playbook") for row in rows}) == 1:
         folded.add("playbook")
     kept = sorted((name for name in names if name not in folded), key=_place)
-    columns = [(visit.translation.gettext(HEADINGS[name]), _style(name, shown)) for name in kept]
+    columns = [(heading(question, name, visit.translation), _style(name, shown)) for name in kept]
     cells = [[_cell(visit, name, row) for name in kept] for row in shown]
     return AnswerTable(columns, cells, start + 1, len(rows))
+
+
+def _stages_as_columns(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
+    """One row for each playbook and day, with a column for each stage."""
+    days: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        names = {"playbook": row["playbook"], "day": row["day"]}
+        entry = days.setdefault((row["playbook"], row["day"]), names | dict.fromkeys(STAGES, 0))
+        entry[row["stage"]] = row["count"]
+    return ["playbook", "day", *STAGES], list(days.values())
 
 
 def _place(name: str) -> int:
@@ -247,7 +140,13 @@ def _cell(visit: Visit, name: str, row: dict[str, Any]) -> Any:
         link = _link(visit.link("playbooks", playbook, "bullets", str(value)), value)
         content = next((row.get(text) for text, key in TEXT_OF_KEY.items() if key == name), None)
         return _with_text(link, content)
-    return _shorten(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _shorten(value_name(name, value, visit.translation))
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or None  # type: ignore[misc]
+    if name in DIGITS:
+        return format_number(value, visit.translation.locale, DIGITS[name])
+    return value
 
 
 def _link(address: str, shown: Any) -> Markup:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from babel.core import Locale
+from babel.numbers import format_percent
 
 from memory_api.analytics.questions import MAX_ROWS, Question
+from memory_api.console.analytics.names import HEADINGS, value_name
 from memory_api.console.charts import Axis, Chart, ChartKind, Series, draw_chart
 from memory_api.console.rendering import NO_VALUE, format_day, format_number, format_usd
 from memory_api.console.translations import N_, Translation
@@ -19,7 +20,7 @@ MAX_BARS = 20
 """Bars of a chart by name. The statement decides which rows come first."""
 MAX_SERIES = 6
 """Lines or colors of a chart."""
-NAMED_COLUMNS = ("key", "section", "stage", "error_category", "kind")
+NAMED_COLUMNS = ("key", "section", "error_category", "kind")
 """Columns whose values are names. All are labels of the axis."""
 ROWS = N_("Rows")
 
@@ -27,8 +28,9 @@ ROWS = N_("Rows")
 @dataclass(frozen=True)
 class ChartForm:
     """A chart of `values` (column → name) summed by the column `by`. Without values, rows are
-    counted. `step` groups numbers into ranges of this width. `only` selects rows. `split` draws a
-    series for each of these values of a column.
+    counted. `step` groups numbers into ranges of this width. `only` selects rows, if there are such
+    rows. `split` draws a series for each of these values of a column. `is_percent`: the values are
+    shares, which are not added up.
 
     Values of several playbooks are added up, unless the chart `is_by_playbook`: then each
     playbook is a series.
@@ -42,6 +44,7 @@ class ChartForm:
     split: tuple[str, Mapping[str, str]] | None = None
     digits: int = 0
     is_usd: bool = False
+    is_percent: bool = False
     is_by_playbook: bool = False
     start: float | None = None
     """The value before the first row, of a line that holds its value between the rows."""
@@ -87,7 +90,18 @@ FORMS: Mapping[Question, ChartForm] = {
     Question.VERDICTS: ChartForm("day", _VERDICTS),
     Question.MOVERS: ChartForm("key", _VERDICTS, limit=1000),
     Question.VERDICT_DRIFT: ChartForm("key", _DIFFERENCE, digits=2, limit=1000),
-    Question.FUNNEL: ChartForm("stage", {"count": N_("Count")}),
+    Question.FUNNEL: ChartForm(
+        "day",
+        {"count": N_("Count")},
+        split=(
+            "stage",
+            {
+                "traces": N_("Traces"),
+                "strategies_and_insights": N_("Lessons"),
+                "bullets_created": N_("New bullets"),
+            },
+        ),
+    ),
     Question.EFFECTS: ChartForm(
         "key",
         _DIFFERENCE,
@@ -102,7 +116,12 @@ FORMS: Mapping[Question, ChartForm] = {
         limit=1000,
     ),
     Question.IMPROVEMENT: ChartForm(
-        "week", {"rate": N_("Share of successes")}, digits=2, limit=1000, is_by_playbook=True
+        "week",
+        {"with_rate": N_("Success with advice"), "without_rate": N_("Success without advice")},
+        "line",
+        only=("playbook", None),
+        limit=1000,
+        is_percent=True,
     ),
     Question.COVERAGE: ChartForm(
         "day",
@@ -155,12 +174,32 @@ Sums = dict[Any, dict[SeriesKey, float]]
 """Group on the horizontal axis → series → value."""
 
 
+def chart_form(question: Question, rows: Sequence[Mapping[str, Any]]) -> ChartForm:
+    """The form of a chart. Without a hold-out, the success of all runs is drawn."""
+    form = FORMS[question]
+    if question is Question.IMPROVEMENT and not any(
+        r["with_runs"] or r["without_runs"] for r in rows
+    ):
+        return replace(form, values={"rate": N_("Success of all runs")})
+    return form
+
+
+def select_rows(form: ChartForm, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The rows that a chart shows."""
+    if form.split is not None:
+        rows = [row for row in rows if row[form.split[0]] in form.split[1]]
+    if form.only is None:
+        return rows
+    column, value = form.only
+    return [row for row in rows if row[column] == value] or rows
+
+
 def draw_answer(
     question: Question, title: str, rows: Sequence[Mapping[str, Any]], translation: Translation
 ) -> Chart:
     """The chart of an answer. Its numbers are sums over the rows."""
-    form, _, locale = FORMS[question], translation.gettext, translation.locale
-    selected = [r for r in rows if form.only is None or r[form.only[0]] == form.only[1]]
+    form, _, locale = chart_form(question, rows), translation.gettext, translation.locale
+    selected = select_rows(form, rows)
     playbooks = list(dict.fromkeys(row["playbook"] for row in selected))
     keys = _series_keys(form, selected, playbooks)
     sums = _sum_rows(form, selected, keys, is_named=len(playbooks) > 1)
@@ -169,6 +208,8 @@ def draw_answer(
     def format(value: float | None) -> str:
         if form.is_usd:
             return format_usd(value, locale)
+        if form.is_percent:
+            return NO_VALUE if value is None else format_percent(value, "0 %", locale=locale)
         fraction = form.digits if form.values and form.step is None else 0
         return format_number(value, locale, fraction)
 
@@ -177,13 +218,13 @@ def draw_answer(
     return draw_chart(
         form.kind,
         _(title),
-        [_label(group, form, locale) for group in shown],
+        [_label(group, form, translation) for group in shown],
         [
             Series(_series_name(key, form, _), [sums[group].get(key) for group in shown])
             for key in keys
         ],
         format=format,
-        label=form.by,
+        label=_(HEADINGS[form.by]),
         summary=_limits((drawn_count, len(playbooks)), (len(shown), len(sums)), _),
         axis=Axis(
             is_named=form.by in NAMED_COLUMNS, positions=None if form.start is None else shown
@@ -237,7 +278,7 @@ def _sum_rows(
     order of the rows. If `is_named`, a bullet is named together with its playbook.
     """
     sums: Sums = {}
-    is_summed = form.split is None and not form.is_by_playbook
+    is_summed = form.split is None and not (form.is_by_playbook or form.is_percent)
     for row in rows:
         group = _group(row[form.by], form)
         if group is None:
@@ -246,7 +287,7 @@ def _sum_rows(
             group = f"{group} ({row['playbook']})"
         entry = sums.setdefault(group, dict.fromkeys(keys, 0.0) if is_summed else {})
         for key in keys:
-            if _is_of(key, row, form):
+            if _is_of(key, row, form) and not (form.is_percent and row[key.column] is None):
                 value = float(row[key.column] or 0) if key.column else 1.0
                 entry[key] = entry.get(key, 0.0) + value
     zeros = dict.fromkeys(keys, 0.0) if is_summed else {}
@@ -303,7 +344,8 @@ def _ranges(sums: Sums, step: float) -> range:
     return range(0 if step >= 1 else min(sums), max(sums) + 1)
 
 
-def _label(group: Any, form: ChartForm, locale: Locale) -> str:
+def _label(group: Any, form: ChartForm, translation: Translation) -> str:
+    locale = translation.locale
     if isinstance(group, date):
         return format_day(group, locale)
     if form.step is not None:
@@ -311,4 +353,4 @@ def _label(group: Any, form: ChartForm, locale: Locale) -> str:
         return "–".join(format_number(end, locale, form.digits) for end in ends)
     if isinstance(group, float | int):
         return format_number(group, locale, form.digits if form.start is None else 0)
-    return str(group)
+    return value_name(form.by, str(group), translation)

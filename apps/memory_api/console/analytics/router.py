@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
+from memory_api.analytics.improvement import first_week
 from memory_api.analytics.questions import (
     MAX_ROWS,
     Question,
@@ -18,6 +19,7 @@ from memory_api.analytics.router import DEFAULT_PERIOD, get_analytics
 from memory_api.analytics.schemas import AnalyticsAnswer
 from memory_api.api.deps import Reader, Session
 from memory_api.console.analytics.answer_table import build_table
+from memory_api.console.analytics.answers import answer_sentence
 from memory_api.console.analytics.question_charts import FORMS, draw_answer
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.rendering import render_page
@@ -30,30 +32,30 @@ router = APIRouter(prefix="/console/analytics", route_class=ConsoleRoute, includ
 MAX_PLAYBOOKS = 500
 """Playbooks in the list of the form."""
 GROUPS = {
+    N_("Do agents get better?"): (
+        Question.IMPROVEMENT,
+        Question.EFFECTS,
+        Question.VERDICT_DRIFT,
+        Question.MOVERS,
+        Question.VERDICTS,
+    ),
+    N_("What is missing, what goes wrong"): (
+        Question.COVERAGE,
+        Question.UNCOVERED_QUERIES,
+        Question.ERROR_CATEGORIES,
+        Question.CONFLICTS,
+        Question.AGENT_RUNS,
+    ),
     N_("Bullets"): (
         Question.BULLETS,
         Question.BULLET_VERSIONS,
+        Question.FUNNEL,
         Question.PLAYBOOK_SIZES,
         Question.CHURN,
         Question.BULLET_LIFETIMES,
         Question.SURVIVAL,
         Question.NEAR_DUPLICATES,
         Question.CONTRADICTIONS,
-    ),
-    N_("What helps, what harms"): (
-        Question.IMPROVEMENT,
-        Question.MOVERS,
-        Question.VERDICT_DRIFT,
-        Question.VERDICTS,
-        Question.EFFECTS,
-    ),
-    N_("Use"): (
-        Question.FUNNEL,
-        Question.COVERAGE,
-        Question.UNCOVERED_QUERIES,
-        Question.ERROR_CATEGORIES,
-        Question.CONFLICTS,
-        Question.AGENT_RUNS,
     ),
     N_("Costs"): (
         Question.COSTS,
@@ -92,7 +94,7 @@ async def show_answer(
 ) -> Response:
     """`since` and `until` are days, and both are included."""
     last = _parse_day(until, "until") or datetime.now(UTC).date()
-    first = _parse_day(since, "since") or last - DEFAULT_PERIOD + timedelta(days=1)
+    first = _parse_day(since, "since") or _default_first_day(question, last)
     names = question_filters(question)
     filters = {"playbook": playbook, "section": section, "key": key}
     shown: dict[str, Any] = {
@@ -104,7 +106,13 @@ async def show_answer(
         "last": last,
         "playbooks": [],
         "unknown_playbook": "",
+        "problem": "",
     }
+    if first > last:
+        message = N_("From must not be later than To.")
+        if csv:
+            raise InvalidRequest(message, field="since")
+        return render_page(visit, "analytics/answer.html", 422, **(shown | {"problem": message}))
     if "playbook" in names and not csv:
         rows = await list_playbooks(
             session, visit.project, deleted=False, after=None, limit=MAX_PLAYBOOKS
@@ -139,10 +147,17 @@ async def show_answer(
         **shown,
         answer=answer,
         chart=draw_answer(question, answer.title, answer.rows, visit.translation),
-        table=build_table(visit, answer.columns, answer.rows, page),
+        sentence=answer_sentence(question, answer.rows, (first, last), visit.translation),
+        table=build_table(visit, question, answer.columns, answer.rows, page),
         page=page,
         query=shown["filters"] | ({"since": first, "until": last} if has_period(question) else {}),
     )
+
+
+def _default_first_day(question: Question, last: date) -> date:
+    if question is Question.IMPROVEMENT:
+        return first_week(_midnight(last))
+    return last - DEFAULT_PERIOD + timedelta(days=1)
 
 
 def _parse_day(text: str, field: str) -> date | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -127,8 +127,9 @@ def _difference(comparer: TextComparer, before: str | None, after: str | None) -
 
 async def load_effects(session: AsyncSession, ref: PlaybookRef, key: str) -> dict[str, Any]:
     """Basis (`randomized`, `observational`) → outcomes with and without the bullet, of the runs of
-    the last `EFFECT_DAYS`.
+    the last `EFFECT_DAYS`, today included: the period of the question `effects`.
     """
-    period = EffectPeriod(since=datetime.now(UTC) - timedelta(days=EFFECT_DAYS))
+    first = datetime.now(UTC).date() - timedelta(days=EFFECT_DAYS - 1)
+    period = EffectPeriod(since=datetime.combine(first, time(), UTC))
     found = await list_effects(session, ref, period, key=key, limit=1)
     return dict(found[0].sides) if found else {}

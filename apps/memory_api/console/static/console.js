@@ -16,8 +16,10 @@ const TYPING_PAUSE_MILLISECONDS = 300;
 async function fetchPart(address, signal) {
   const response = await fetch(address, { headers: { "Hansei-Part": "true" }, mode: "same-origin", signal });
   if (response.status === 401) location.reload(); // the session ended: the page leads to the login
-  if (!response.ok) throw new Error(`status ${response.status}`);
-  return [...(await parse(response)).body.childNodes];
+  const answer = await parse(response);
+  if (response.ok) return [...answer.body.childNodes];
+  const main = answer.querySelector("main");
+  throw Object.assign(new Error(`status ${response.status}`), { nodes: [...(main?.childNodes ?? [])] });
 }
 
 async function parse(response) {
@@ -33,8 +35,9 @@ function followParts(root) {
       if (!element.isConnected) return;
       try {
         show(await fetchPart(element.dataset.part), (nodes) => element.replaceWith(...nodes));
-      } catch {
+      } catch (error) {
         if (seconds) setTimeout(replace, seconds * 1000);
+        else if (error.nodes) element.replaceWith(...error.nodes); // what is wrong
       }
     };
     setTimeout(replace, seconds * 1000);

@@ -1,0 +1,332 @@
+"""One sentence for each question: the answer, above its chart and table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import date
+
+from memory_api.analytics.improvement import improvement_of
+from memory_api.analytics.questions import Question
+from memory_api.console.analytics.answer_words import Answer, Rows, ends
+from memory_api.console.analytics.cost_answers import COST_SENTENCES
+from memory_api.console.analytics.names import value_name
+from memory_api.console.translations import N_, Translation
+
+HALF = 0.5
+
+
+def answer_sentence(
+    question: Question, rows: Rows, period: tuple[date, date], translation: Translation
+) -> str:
+    """Empty if the rows answer nothing."""
+    return _SENTENCES[question](Answer(rows, *period, translation)) if rows else ""
+
+
+def _bullets(a: Answer) -> str:
+    harmful = sum(row["harmful"] > row["helpful"] for row in a.rows)
+    return a.say(
+        N_(
+            "%(active)s bullets are active, %(quarantined)s are quarantined. %(harmful)s have "
+            "more harmful than helpful verdicts."
+        ),
+        active=a.count("status", "active"),
+        quarantined=a.count("status", "quarantined"),
+        harmful=harmful,
+    )
+
+
+def _bullet_versions(a: Answer) -> str:
+    newest = max(row["changed_at"] for row in a.rows)
+    bullets = len({(row["playbook"], row["key"]) for row in a.rows})
+    text = N_("%(count)s changes of %(bullets)s bullets, the last one on %(day)s.")
+    return a.say(text, count=len(a.rows), bullets=bullets, day=a.day(newest.date()))
+
+
+def _playbook_sizes(a: Answer) -> str:
+    first, last = ends(a.rows, "day")
+    text = N_("%(last)s bullets are active at the end of %(day)s; %(first)s were on the first day.")
+    return a.say(
+        text,
+        last=sum(row["active_count"] for row in last),
+        first=sum(row["active_count"] for row in first),
+        day=a.day(max(row["day"] for row in a.rows)),
+    )
+
+
+def _churn(a: Answer) -> str:
+    removed = sum(a.total(f"{kind}_count") for kind in ("merged", "archived", "deleted"))
+    text = N_(
+        "%(created)s bullets were created, %(changed)s changed, %(quarantined)s quarantined, "
+        "%(removed)s merged, archived or deleted."
+    )
+    return a.say(
+        text,
+        created=a.total("created_count"),
+        changed=a.total("changed_count"),
+        quarantined=a.total("quarantined_count"),
+        removed=removed,
+    )
+
+
+def _bullet_lifetimes(a: Answer) -> str:
+    helped = sorted(
+        row["days_to_first_helpful"] for row in a.rows if row["days_to_first_helpful"] is not None
+    )
+    text = N_(
+        "Of %(count)s new bullets, %(retired)s were retired. %(helped)s got a helpful verdict"
+    )
+    shown = a.say(
+        text,
+        count=len(a.rows),
+        retired=len(a.rows) - a.count("retired_at", None),
+        helped=len(helped),
+    )
+    if not helped:
+        return f"{shown}."
+    half = a.number(helped[(len(helped) - 1) // 2], 1)
+    return shown + a.say(N_(", half of them within %(days)s days."), days=half)
+
+
+def _survival(a: Answer) -> str:
+    """For each playbook, up to three."""
+    parts: list[str] = []
+    whole = [row for row in a.rows if row["born_month"] is None]
+    for playbook in list(dict.fromkeys(row["playbook"] for row in whole))[:3]:
+        own = [row for row in whole if row["playbook"] == playbook]
+        used = [row for row in own if row["event"] == "retirement"]
+        if used:
+            text = N_(
+                "%(playbook)s: %(share)s of the bullets stay in use for %(days)s days or more."
+            )
+            share = a.percent(used[-1]["survival"])
+            parts.append(a.say(text, playbook=playbook, share=share, days=used[-1]["day"]))
+        helped = [row for row in own if row["event"] == "first_helpful_verdict"]
+        half = next((row["day"] for row in helped if row["survival"] <= HALF), None)
+        if half is not None:
+            parts.append(a.say(N_("Half have a helpful verdict after %(days)s days."), days=half))
+        elif helped:
+            parts.append(a.say(N_("Fewer than half have a helpful verdict.")))
+    return " ".join(parts)
+
+
+def _near_duplicates(a: Answer) -> str:
+    text = N_(
+        "%(count)s pairs of bullets say nearly the same. The closest are %(key)s and %(other)s."
+    )
+    return a.say(text, count=len(a.rows), key=a.rows[0]["key"], other=a.rows[0]["other_key"])
+
+
+def _contradictions(a: Answer) -> str:
+    both = sum(row["status"] == row["other_status"] == "active" for row in a.rows)
+    text = N_(
+        "%(count)s pairs of bullets contradict each other. In %(both)s of them, agents get both."
+    )
+    return a.say(text, count=len(a.rows), both=both)
+
+
+def _improvement(a: Answer) -> str:
+    """The answer of the overview, of a playbook if one was chosen."""
+    named = {row["playbook"] for row in a.rows}
+    rows = a.rows if None in named else [dict(row) | {"playbook": None} for row in a.rows]
+    improvement = improvement_of(rows, 0.0)
+    total = improvement.total
+    if total is None or not total["runs"]:
+        return ""
+    name = improvement.answer
+    if name == "no_holdout":
+        text = N_(
+            "Unknown: no hold-out compares runs with and without advice. %(rate)s of all runs "
+            "succeed."
+        )
+        return a.say(text, rate=a.percent(total["rate"]))
+    if total["difference"] is None or name == "more_runs":
+        text = N_(
+            "Not known yet: about %(count)s more runs are needed. %(rate)s of all runs succeed."
+        )
+        return a.say(text, count=improvement.missing_runs, rate=a.percent(total["rate"]))
+    texts = {
+        "better": N_(
+            "Yes: %(with)s of the runs with advice succeed, and %(without)s of those without it."
+            " The difference is %(low)s to %(high)s points (95 %% interval), of %(runs)s runs."
+        ),
+        "worse": N_(
+            "No, advice does harm: %(with)s of the runs with it succeed, and %(without)s of "
+            "those without it. The difference is %(low)s to %(high)s points (95 %% interval), of"
+            " %(runs)s runs."
+        ),
+        "same": N_(
+            "No difference: %(with)s of the runs with advice succeed, and %(without)s of those "
+            "without it. The difference is %(low)s to %(high)s points (95 %% interval), of "
+            "%(runs)s runs."
+        ),
+    }
+    return a.say(
+        texts[name],
+        **{
+            "with": a.percent(total["with_rate"]),
+            "without": a.percent(total["without_rate"]),
+            "low": a.number(100 * total["low"]),
+            "high": a.number(100 * total["high"]),
+            "runs": total["with_runs"] + total["without_runs"],
+        },
+    )
+
+
+def _movers(a: Answer) -> str:
+    worst, best = a.rows[0], a.rows[-1]
+    parts: list[str] = []
+    for row, text in (
+        (worst, N_("Most harmful: %(key)s, %(harmful)s harmful and %(helpful)s helpful verdicts.")),
+        (best, N_("Most helpful: %(key)s, %(helpful)s helpful and %(harmful)s harmful verdicts.")),
+    ):
+        if row["net_count"] < 0 if row is worst else row["net_count"] > 0:
+            counts = {n: int(row[f"{n}_count"]) for n in ("harmful", "helpful")}
+            parts.append(a.say(text, key=f"{row['key']} ({row['playbook']})", **counts))
+    return " ".join(parts)
+
+
+def _verdict_drift(a: Answer) -> str:
+    days = (a.last - a.first).days + 1
+    sure = [row["difference"] for row in a.rows if row["is_significant"]]
+    text = N_(
+        "From %(first)s to %(last)s, %(worse)s bullets were less helpful than in the %(days)s "
+        "days before, and %(better)s more helpful. The changes of the %(others)s others may be "
+        "chance."
+    )
+    return a.say(
+        text,
+        first=a.day(a.first),
+        last=a.day(a.last),
+        days=days,
+        worse=sum(difference < 0 for difference in sure),
+        better=sum(difference > 0 for difference in sure),
+        others=len(a.rows) - len(sure),
+    )
+
+
+def _verdicts(a: Answer) -> str:
+    by_judge: Counter[str] = Counter()
+    for row in a.rows:
+        by_judge[row["judge"]] += sum(
+            row[f"{tag}_count"] for tag in ("helpful", "harmful", "neutral")
+        )
+    judge, count = by_judge.most_common(1)[0]
+    text = N_(
+        "%(helpful)s helpful, %(harmful)s harmful and %(neutral)s neutral verdicts. Most judges:"
+        " %(judge)s, %(count)s verdicts."
+    )
+    return a.say(
+        text,
+        helpful=a.total("helpful_count"),
+        harmful=a.total("harmful_count"),
+        neutral=a.total("neutral_count"),
+        judge=value_name("judge", judge, a.translation),
+        count=count,
+    )
+
+
+def _effects(a: Answer) -> str:
+    bullets = {(row["playbook"], row["key"]) for row in a.rows}
+    known = {(r["playbook"], r["key"]) for r in a.rows if r["difference"] is not None}
+    if not known:
+        text = N_(
+            "Unknown for all %(count)s bullets: each was always served together with others of "
+            "its playbook, so nothing shows what it does alone."
+        )
+        return a.say(text, count=len(bullets))
+    text = N_(
+        "Known for %(known)s of %(count)s bullets. The others were always served together with "
+        "others of their playbook, so nothing shows what they do alone."
+    )
+    if len(known) == len(bullets):
+        text = N_("Known for all %(count)s bullets.")
+    return a.say(text, known=len(known), count=len(bullets))
+
+
+def _funnel(a: Answer) -> str:
+    sums: Counter[str] = Counter()
+    for row in a.rows:
+        sums[row["stage"]] += int(row["count"])
+    text = N_(
+        "%(traces)s traces led to %(reflections)s reflections, %(lessons)s lessons and "
+        "%(bullets)s new bullets."
+    )
+    return a.say(
+        text,
+        traces=sums["traces"],
+        reflections=sums["reflections"],
+        lessons=sums["strategies_and_insights"],
+        bullets=sums["bullets_created"],
+    )
+
+
+def _coverage(a: Answer) -> str:
+    count, empty, weak = (a.total(f"{name}_count") for name in ("retrieval", "empty", "weak"))
+    text = N_(
+        "%(share)s of %(count)s queries found a bullet that matches. %(weak)s found only weak "
+        "matches, %(empty)s found no bullet."
+    )
+    share = a.percent((count - empty - weak) / count)
+    return a.say(text, share=share, count=count, weak=weak, empty=empty)
+
+
+def _uncovered_queries(a: Answer) -> str:
+    empty = a.count("bullet_count", 0)
+    text = N_(
+        "%(count)s queries found no bullet that matches: %(empty)s found none, %(weak)s only "
+        "weak matches."
+    )
+    return a.say(text, count=len(a.rows), empty=empty, weak=len(a.rows) - empty)
+
+
+def _error_categories(a: Answer) -> str:
+    counts: Counter[str] = Counter()
+    for row in a.rows:
+        counts[row["error_category"]] += row["reflection_count"]
+    name, count = counts.most_common(1)[0]
+    text = N_("Most frequent: %(name)s, in %(count)s of %(all)s reflections.")
+    shown = value_name("error_category", name, a.translation)
+    return a.say(text, name=shown, count=count, all=a.total("reflection_count"))
+
+
+def _conflicts(a: Answer) -> str:
+    text = N_("In %(count)s traces, a check contradicts the outcome that the client reported.")
+    return a.say(text, count=len(a.rows))
+
+
+def _agent_runs(a: Answer) -> str:
+    text = N_(
+        "%(count)s questions were asked. %(right)s answers were right, %(wrong)s were wrong; the"
+        " others were not checked."
+    )
+    return a.say(
+        text,
+        count=a.total("run_count"),
+        right=a.total("right_count"),
+        wrong=a.total("wrong_count"),
+    )
+
+
+_SENTENCES: Mapping[Question, Callable[[Answer], str]] = {
+    Question.BULLETS: _bullets,
+    Question.BULLET_VERSIONS: _bullet_versions,
+    Question.PLAYBOOK_SIZES: _playbook_sizes,
+    Question.CHURN: _churn,
+    Question.BULLET_LIFETIMES: _bullet_lifetimes,
+    Question.SURVIVAL: _survival,
+    Question.NEAR_DUPLICATES: _near_duplicates,
+    Question.CONTRADICTIONS: _contradictions,
+    Question.IMPROVEMENT: _improvement,
+    Question.MOVERS: _movers,
+    Question.VERDICT_DRIFT: _verdict_drift,
+    Question.VERDICTS: _verdicts,
+    Question.EFFECTS: _effects,
+    Question.FUNNEL: _funnel,
+    Question.COVERAGE: _coverage,
+    Question.UNCOVERED_QUERIES: _uncovered_queries,
+    Question.ERROR_CATEGORIES: _error_categories,
+    Question.CONFLICTS: _conflicts,
+    Question.AGENT_RUNS: _agent_runs,
+    **COST_SENTENCES,
+}
