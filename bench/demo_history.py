@@ -39,14 +39,6 @@ FIRST_REVIEWS, LAST_REVIEW = 47.5, 59.4
 ones together on the second day, after the last run that had advice. So no run has a bullet that
 these verdicts quarantine.
 """
-REPEATED, REPEATED_RULE = (
-    "rebook: fare light for groups",
-    "When rebook is called for a booking whose record has type group",
-)
-"""A bullet of the recording, and how its rule begins. It is left out: the service of today would
-activate it a window earlier than that of the recording. The 20 runs that had it also had a bullet
-with the same advice for all types of bookings.
-"""
 HUMAN = "person:mia@example.com"
 _TASK = re.compile(r"<task-[0-9a-f]+>\n(.*?)\n</task-", re.DOTALL)
 _RUN = re.compile(r"^# Run (R\d+)\n(.*?)(?=^# Run R|\Z)", re.DOTALL | re.MULTILINE)
@@ -94,8 +86,7 @@ def desk(playbook: str, archive: str, learner: Sequence[Json], about: str) -> It
         for number, answer in enumerate(r for r in runs if r["arm"] == "hansei"):
             day = start + (end - start) * number / 20
             text = texts[answer["task_id"]]
-            reflection = reflections.get((text, outcome_of(answer)))
-            yield run(answer, text, day, titles, without_repeated(reflection))
+            yield run(answer, text, day, titles, reflections.get((text, outcome_of(answer))))
             if window:  # in the first window, no run has advice
                 yield run(without[answer["task_id"]], text, day + 0.2, titles)
         yield {"type": "curate", "day": end + 0.3}
@@ -110,15 +101,6 @@ def desk(playbook: str, archive: str, learner: Sequence[Json], about: str) -> It
             "actor": HUMAN,
         }
     yield from last_part([a for a in answers if a["phase"] == "held_out"], texts, titles)
-
-
-def without_repeated(reflection: Json | None) -> Json | None:
-    """The reader's answer without the rule that is left out."""
-    if reflection is None:
-        return None
-    rules = [r for r in reflection["rules"] if not r["when"].startswith(REPEATED_RULE)]
-    known = [text for text in reflection["same_as"] if not text.startswith(REPEATED_RULE)]
-    return reflection | {"rules": rules, "same_as": known}
 
 
 def last_part(answers: Sequence[Json], texts: Json, titles: dict[str, str]) -> Iterator[Json]:
@@ -176,7 +158,6 @@ def run(
 ) -> Json:
     """One run of an agent. `advice` are the bullets that it had; None if they were withheld."""
     failed, with_advice = answer["score"] < 1, answer["arm"] == "hansei"
-    advice = [titles[key] for key in answer["bullet_keys"]]
     return {
         "type": "run",
         "name": run_name(answer),
@@ -187,8 +168,8 @@ def run(
         "error": answer["feedback"] if failed else None,
         "events": answer["events"],
         "answer": answer["answer"] or "",
-        "advice": [t for t in advice if t != REPEATED] if with_advice else None,
-        "used": [t for key in used_bullets(answer) if (t := titles[key]) != REPEATED],
+        "advice": [titles[key] for key in answer["bullet_keys"]] if with_advice else None,
+        "used": [titles[key] for key in used_bullets(answer)],
         "usage": answer["usage"],
         "reflection": reflection,
     }

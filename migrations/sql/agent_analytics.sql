@@ -44,7 +44,7 @@ Does not show: A cause, where basis is observational: the two sides may differ i
             ('effects', 'without_runs', 'Agent runs that had other bullets of the playbook, but not this one; 0: it was always served together with the others.'), ('effects', 'without_successes', 'Successes among them.'), ('effects', 'without_rate', 'Share of successes, 0 to 1.'),
             ('effects', 'without_low', 'Lower end of its 95 % Wilson interval.'), ('effects', 'without_high', 'Upper end of its 95 % Wilson interval.'),
             ('effects', 'difference', 'Difference of the two shares, -1 to 1; null if the bullet has no effect of its own: without runs on one side, or with always_with.'),
-            ('effects', 'always_with', 'Other bullets that were in exactly the same runs, at most 10. Their effects cannot be told apart.'),
+            ('effects', 'always_with', 'Other bullets that were in exactly the same runs, at most 10. Their effects cannot be separated.'),
             ('effects', 'low', 'Lower end of the 95 % interval.'), ('effects', 'high', 'Upper end of the 95 % interval.'),
             ('improvement', '', 'Do agents get better: how many agent runs succeeded each week, with advice and without it?
 Does not show: A cause, without the hold-out of advice (HANSEI_ADVICE_HOLDOUT_SHARE): the tasks of two weeks may differ. Runs without a playbook, and partial and unknown outcomes. The view has the last 12 weeks, this one included. The function improvement(since, until) has any period.'),

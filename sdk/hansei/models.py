@@ -1390,7 +1390,7 @@ class OutcomeComparison(Model):
     interval: ConfidenceInterval
     """The interval of `difference`."""
     always_with: list[str]
-    """Other bullets that were in exactly the same runs, at most 10: their effects cannot be told apart. Empty for `randomized`."""
+    """Other bullets that were in exactly the same runs, at most 10: their effects cannot be separated. Empty for `randomized`."""
 
 
 class OutcomeConflict(Model):

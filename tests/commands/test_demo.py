@@ -122,6 +122,7 @@ async def test_renders_are_those_of_the_product(demo: Demo) -> None:
     assert odd == []
     without = await demo.fetch("select id from traces where retrieval_id is null")
     assert without == []
+    assert demo.other_advice <= 60, "most agents of the recording had these bullets"
     wrong = await demo.fetch(
         "select r.created_at, r.bullet_keys, s.keys from retrievals r"
         " join playbooks p on p.scope_id = r.scope_id"

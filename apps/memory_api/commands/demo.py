@@ -30,7 +30,8 @@ ABOUT = """\
 What is real: the agent runs and their results, and the answers of the reader that reflected and
 curated in place of a model, were recorded (docs/proof.md). This installation did everything else.
 What is composed: the days, the verdicts of mia@example.com, and the price of $3 and $15 for a
-million tokens read and written."""
+million tokens read and written. In {count} runs, the agent of the recording had a bullet more or
+less than this installation shows."""
 
 
 def run(tenant: str, remove: bool, data_dir: Path | None, json: bool) -> None:
@@ -60,15 +61,17 @@ async def _load(settings: Settings, urls: DatabaseUrls, name: str, json: bool) -
             await remove_tenant(owner, tenant_id)
             raise
     if json:
-        print_json({"tenant": name, "key": key, "traces": len(loader.trace_ids)})
+        counts = {"traces": len(loader.trace_ids), "other_advice": loader.other_advice_count}
+        print_json({"tenant": name, "key": key, **counts})
         return
     _show_progress(DAYS)
     seconds = time.monotonic() - started
     url = _service_url(urls)
+    about = ABOUT.format(count=loader.other_advice_count)
     playbooks = " and ".join(f"{desk.playbook} ({desk.about.lower()})" for desk in desks)
     print_line(
         f"Loaded {len(loader.trace_ids)} agent runs over {DAYS} days in {seconds:.0f} seconds:"
-        f" {playbooks}.\n\n{ABOUT}\n\nAPI key of tenant {name}:\n\n  {key}\n\n"
+        f" {playbooks}.\n\n{about}\n\nAPI key of tenant {name}:\n\n  {key}\n\n"
         f"Use it at {url}/console, or `export HANSEI_URL={url} HANSEI_API_KEY={key}`.\n"
         f"`hansei demo --remove` deletes the tenant."
     )

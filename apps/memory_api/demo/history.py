@@ -3,8 +3,7 @@ in the repository.
 
 A desk is one playbook. Its runs of agents, how they ended, and the answers of a careful reader in
 place of the model that reflects and curates were recorded. Composed are the days, the verdicts
-of a person, and that the last change waits for one. What a run had as advice must be what the
-service renders on that day (`load.py` compares them).
+of a person, and that the last change waits for one.
 """
 
 from __future__ import annotations

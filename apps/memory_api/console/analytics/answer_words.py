@@ -16,7 +16,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerRows:
     """The rows of an answer, and how its sentence writes numbers. `first` and `last` are the days
     of the period, both included.
     """

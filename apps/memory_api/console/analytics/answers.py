@@ -8,7 +8,7 @@ from datetime import date
 
 from memory_api.analytics.improvement import improvement_of
 from memory_api.analytics.questions import Question
-from memory_api.console.analytics.answer_words import Answer, Rows, ends
+from memory_api.console.analytics.answer_words import AnswerRows, Rows, ends
 from memory_api.console.analytics.cost_answers import COST_SENTENCES
 from memory_api.console.analytics.names import value_name
 from memory_api.console.translations import N_, Translation
@@ -20,10 +20,10 @@ def answer_sentence(
     question: Question, rows: Rows, period: tuple[date, date], translation: Translation
 ) -> str:
     """Empty if the rows answer nothing."""
-    return _SENTENCES[question](Answer(rows, *period, translation)) if rows else ""
+    return _SENTENCES[question](AnswerRows(rows, *period, translation)) if rows else ""
 
 
-def _bullets(a: Answer) -> str:
+def _bullets(a: AnswerRows) -> str:
     harmful = sum(row["harmful"] > row["helpful"] for row in a.rows)
     return a.say(
         N_(
@@ -36,14 +36,14 @@ def _bullets(a: Answer) -> str:
     )
 
 
-def _bullet_versions(a: Answer) -> str:
+def _bullet_versions(a: AnswerRows) -> str:
     newest = max(row["changed_at"] for row in a.rows)
     bullets = len({(row["playbook"], row["key"]) for row in a.rows})
     text = N_("%(count)s changes of %(bullets)s bullets, the last one on %(day)s.")
     return a.say(text, count=len(a.rows), bullets=bullets, day=a.day(newest.date()))
 
 
-def _playbook_sizes(a: Answer) -> str:
+def _playbook_sizes(a: AnswerRows) -> str:
     first, last = ends(a.rows, "day")
     text = N_("%(last)s bullets are active at the end of %(day)s; %(first)s were on the first day.")
     return a.say(
@@ -54,7 +54,7 @@ def _playbook_sizes(a: Answer) -> str:
     )
 
 
-def _churn(a: Answer) -> str:
+def _churn(a: AnswerRows) -> str:
     removed = sum(a.total(f"{kind}_count") for kind in ("merged", "archived", "deleted"))
     text = N_(
         "%(created)s bullets were created, %(changed)s changed, %(quarantined)s quarantined, "
@@ -69,7 +69,7 @@ def _churn(a: Answer) -> str:
     )
 
 
-def _bullet_lifetimes(a: Answer) -> str:
+def _bullet_lifetimes(a: AnswerRows) -> str:
     helped = sorted(
         row["days_to_first_helpful"] for row in a.rows if row["days_to_first_helpful"] is not None
     )
@@ -88,7 +88,7 @@ def _bullet_lifetimes(a: Answer) -> str:
     return shown + a.say(N_(", half of them within %(days)s days."), days=half)
 
 
-def _survival(a: Answer) -> str:
+def _survival(a: AnswerRows) -> str:
     """For each playbook, up to three."""
     parts: list[str] = []
     whole = [row for row in a.rows if row["born_month"] is None]
@@ -110,14 +110,14 @@ def _survival(a: Answer) -> str:
     return " ".join(parts)
 
 
-def _near_duplicates(a: Answer) -> str:
+def _near_duplicates(a: AnswerRows) -> str:
     text = N_(
         "%(count)s pairs of bullets say nearly the same. The closest are %(key)s and %(other)s."
     )
     return a.say(text, count=len(a.rows), key=a.rows[0]["key"], other=a.rows[0]["other_key"])
 
 
-def _contradictions(a: Answer) -> str:
+def _contradictions(a: AnswerRows) -> str:
     both = sum(row["status"] == row["other_status"] == "active" for row in a.rows)
     text = N_(
         "%(count)s pairs of bullets contradict each other. In %(both)s of them, agents get both."
@@ -125,7 +125,7 @@ def _contradictions(a: Answer) -> str:
     return a.say(text, count=len(a.rows), both=both)
 
 
-def _improvement(a: Answer) -> str:
+def _improvement(a: AnswerRows) -> str:
     """The answer of the overview, of a playbook if one was chosen."""
     named = {row["playbook"] for row in a.rows}
     rows = a.rows if None in named else [dict(row) | {"playbook": None} for row in a.rows]
@@ -173,7 +173,7 @@ def _improvement(a: Answer) -> str:
     )
 
 
-def _movers(a: Answer) -> str:
+def _movers(a: AnswerRows) -> str:
     worst, best = a.rows[0], a.rows[-1]
     parts: list[str] = []
     for row, text in (
@@ -186,7 +186,7 @@ def _movers(a: Answer) -> str:
     return " ".join(parts)
 
 
-def _verdict_drift(a: Answer) -> str:
+def _verdict_drift(a: AnswerRows) -> str:
     days = (a.last - a.first).days + 1
     sure = [row["difference"] for row in a.rows if row["is_significant"]]
     text = N_(
@@ -205,7 +205,7 @@ def _verdict_drift(a: Answer) -> str:
     )
 
 
-def _verdicts(a: Answer) -> str:
+def _verdicts(a: AnswerRows) -> str:
     by_judge: Counter[str] = Counter()
     for row in a.rows:
         by_judge[row["judge"]] += sum(
@@ -226,7 +226,7 @@ def _verdicts(a: Answer) -> str:
     )
 
 
-def _effects(a: Answer) -> str:
+def _effects(a: AnswerRows) -> str:
     bullets = {(row["playbook"], row["key"]) for row in a.rows}
     known = {(r["playbook"], r["key"]) for r in a.rows if r["difference"] is not None}
     if not known:
@@ -244,7 +244,7 @@ def _effects(a: Answer) -> str:
     return a.say(text, known=len(known), count=len(bullets))
 
 
-def _funnel(a: Answer) -> str:
+def _funnel(a: AnswerRows) -> str:
     sums: Counter[str] = Counter()
     for row in a.rows:
         sums[row["stage"]] += int(row["count"])
@@ -261,7 +261,7 @@ def _funnel(a: Answer) -> str:
     )
 
 
-def _coverage(a: Answer) -> str:
+def _coverage(a: AnswerRows) -> str:
     count, empty, weak = (a.total(f"{name}_count") for name in ("retrieval", "empty", "weak"))
     text = N_(
         "%(share)s of %(count)s queries found a bullet that matches. %(weak)s found only weak "
@@ -271,7 +271,7 @@ def _coverage(a: Answer) -> str:
     return a.say(text, share=share, count=count, weak=weak, empty=empty)
 
 
-def _uncovered_queries(a: Answer) -> str:
+def _uncovered_queries(a: AnswerRows) -> str:
     empty = a.count("bullet_count", 0)
     text = N_(
         "%(count)s queries found no bullet that matches: %(empty)s found none, %(weak)s only "
@@ -280,7 +280,7 @@ def _uncovered_queries(a: Answer) -> str:
     return a.say(text, count=len(a.rows), empty=empty, weak=len(a.rows) - empty)
 
 
-def _error_categories(a: Answer) -> str:
+def _error_categories(a: AnswerRows) -> str:
     counts: Counter[str] = Counter()
     for row in a.rows:
         counts[row["error_category"]] += row["reflection_count"]
@@ -290,12 +290,12 @@ def _error_categories(a: Answer) -> str:
     return a.say(text, name=shown, count=count, all=a.total("reflection_count"))
 
 
-def _conflicts(a: Answer) -> str:
+def _conflicts(a: AnswerRows) -> str:
     text = N_("In %(count)s traces, a check contradicts the outcome that the client reported.")
     return a.say(text, count=len(a.rows))
 
 
-def _agent_runs(a: Answer) -> str:
+def _agent_runs(a: AnswerRows) -> str:
     text = N_(
         "%(count)s questions were asked. %(right)s answers were right, %(wrong)s were wrong; the"
         " others were not checked."
@@ -308,7 +308,7 @@ def _agent_runs(a: Answer) -> str:
     )
 
 
-_SENTENCES: Mapping[Question, Callable[[Answer], str]] = {
+_SENTENCES: Mapping[Question, Callable[[AnswerRows], str]] = {
     Question.BULLETS: _bullets,
     Question.BULLET_VERSIONS: _bullet_versions,
     Question.PLAYBOOK_SIZES: _playbook_sizes,

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from memory_api.analytics.questions import Question
-from memory_api.console.analytics.answer_words import Answer, ends
+from memory_api.console.analytics.answer_words import AnswerRows, ends
 from memory_api.console.analytics.names import value_name
 from memory_api.console.translations import N_
 
 
-def costs(a: Answer) -> str:
+def costs(a: AnswerRows) -> str:
     by_purpose: Counter[str] = Counter()
     for row in a.rows:
         by_purpose[row["purpose"]] += row["cost_usd"] or 0
@@ -26,25 +26,25 @@ def costs(a: Answer) -> str:
     )
 
 
-def trace_costs(a: Answer) -> str:
+def trace_costs(a: AnswerRows) -> str:
     text = N_("%(usd)s for %(count)s traces. The most expensive cost %(most)s.")
     most = a.usd(max(row["cost_usd"] or 0 for row in a.rows))
     return a.say(text, usd=a.usd(a.sum_usd()), count=len(a.rows), most=most)
 
 
-def lesson_costs(a: Answer) -> str:
+def lesson_costs(a: AnswerRows) -> str:
     text = N_("%(usd)s for %(count)s reflections and lessons: %(each)s each.")
     each = a.usd(a.sum_usd() / len(a.rows))
     return a.say(text, usd=a.usd(a.sum_usd()), count=len(a.rows), each=each)
 
 
-def bullet_costs(a: Answer) -> str:
+def bullet_costs(a: AnswerRows) -> str:
     text = N_("%(usd)s for %(count)s new bullets, of which %(used)s are in use.")
     used = a.count("is_surviving", True)
     return a.say(text, usd=a.usd(a.sum_usd()), count=len(a.rows), used=used)
 
 
-def unit_costs(a: Answer) -> str:
+def unit_costs(a: AnswerRows) -> str:
     _, last = ends(a.rows, "month")
     usd, kept = sum(row["cost_usd"] for row in last), sum(row["surviving_count"] for row in last)
     text = N_(
@@ -53,7 +53,7 @@ def unit_costs(a: Answer) -> str:
     return a.say(text, usd=a.usd(usd), traces=sum(row["trace_count"] for row in last), bullets=kept)
 
 
-COST_SENTENCES: Mapping[Question, Callable[[Answer], str]] = {
+COST_SENTENCES: Mapping[Question, Callable[[AnswerRows], str]] = {
     Question.COSTS: costs,
     Question.TRACE_COSTS: trace_costs,
     Question.LESSON_COSTS: lesson_costs,

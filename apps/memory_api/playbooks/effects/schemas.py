@@ -34,7 +34,7 @@ class OutcomeComparison(ResponseModel):
     interval: ConfidenceInterval = Field(description="The interval of `difference`.")
     always_with: list[str] = Field(
         description="Other bullets that were in exactly the same runs, at most 10: their effects "
-        "cannot be told apart. Empty for `randomized`."
+        "cannot be separated. Empty for `randomized`."
     )
 
 
