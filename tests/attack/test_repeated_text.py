@@ -211,6 +211,18 @@ async def test_run_that_teaches_something_else_confirms_nothing(office: Office) 
     assert all(office.do not in str(d["text"]) for d in kept), "the good advice is not lost"
 
 
+async def test_rejection_of_one_run_does_not_bind_the_next(office: Office) -> None:
+    """A text in the prompt of one curation ordered the model to reject its lessons."""
+    office.do = "check the currency of the invoice"
+    office.operations = [{"type": "REJECT", "lessons": [1], "reasoning": "It said so."}]
+    await office.learn()
+    assert office.do not in str(await office.api.get("/api/v1/playbooks/p/bullets"))
+    office.operations = None
+    await office.learn(customer="Bob")
+    (bullet,) = await office.bullets()
+    assert (office.do in bullet["content"], bullet["status"]) == (True, "active")
+
+
 @pytest.mark.parametrize(
     ("planted", "written"),
     [

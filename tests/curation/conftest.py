@@ -128,10 +128,12 @@ class Book:
                 setattr(row, name, value)
             row.usefulness = usefulness(row.helpful or 0, row.harmful or 0)
 
-    async def judge(self, key: str, judge: Judge, tag: VerdictTag, said: str | None) -> None:
-        """A verdict of a run of its own; `said` is that of a model before its limits."""
+    async def judge(
+        self, key: str, judge: Judge, tag: VerdictTag, said: str | None, trace_id: UUID
+    ) -> None:
+        """The verdict of a run; `said` is that of a model before its limits."""
         evidence = {"said": said} if said else {}
-        verdict = NewVerdict(key, tag, judge, trace_id=new_id(), evidence=evidence)
+        verdict = NewVerdict(key, tag, judge, trace_id=trace_id, evidence=evidence)
         await record_verdicts(self.runtime, self.tenant_id, self.place, [verdict])
 
     async def versions(self) -> list[Any]:

@@ -8,9 +8,12 @@ from memory_api.curation.prompt import (
     MAX_SHOWN_BULLETS_PER_LESSON,
     MAX_SHOWN_TOOLS,
     MIN_SHOWN_BULLETS_PER_LESSON,
+    build_messages,
     choose_shown_bullets,
     list_tools,
 )
+from memory_api.curation.schemas import Lesson
+from memory_api.llm.prompts import Prompt
 from memory_api.playbooks.models import Bullet
 
 
@@ -48,6 +51,20 @@ def test_own_tools_are_a_matter_of_each_lesson() -> None:
     many = [near(f"oth-{n:05d}") for n in range(20)]
     limited = CurationContext(near=[many], evidence=[LessonEvidence()])
     assert len(choose_shown_bullets([[0]], limited)) == MAX_SHOWN_BULLETS_PER_LESSON
+
+
+def test_waiting_bullets_leave_half_of_the_titles_their_space() -> None:
+    """One author's traces make many long bullets wait."""
+    context = CurationContext(
+        titles={f"pat-{n:05d}": f"Title {n}" for n in range(60)},
+        unconfirmed={f"oth-{n:05d}": f"{n} " + "pay the desk " * 40 for n in range(40)},
+        near=[[]],
+    )
+    prompt = Prompt("x", "{titles} {lessons}", "", "given")
+    messages = build_messages(prompt, [Lesson(text="Pay.")], [[0]], context, budget=4000)
+    shown = messages.variable_text
+    assert shown.count("[oth-") > 2
+    assert shown.count("[pat-") > 40
 
 
 def test_a_list_of_tools_shows_that_it_is_cut() -> None:

@@ -192,7 +192,7 @@ async def load_current_playbook(
         to_state(playbook, {key: to_bullet(row) for key, row in existing.items()}),
         {row.fingerprint: key for key, row in existing.items()},
         frozenset(k for k, row in rows.items() if (row.playbook_version or 0) > plan.version),
-        await find_earlier_decisions(session, playbook, lesson_prints),
+        await find_earlier_decisions(session, playbook, plan.lessons),
     )
 
 
@@ -205,7 +205,7 @@ async def _plan_change(
     change = await plan_deltas(rebased.deltas, sources)(session, playbook)
     change = await hold_or_confirm(session, playbook.scope_id, rebased, lessons, change)
     application.contradictions = await find_contradictions(
-        session, playbook.scope_id, rebased.changes, change
+        session, playbook.scope_id, rebased.changes, lessons, change
     )
     return quarantine_losers(change, application.contradictions)
 

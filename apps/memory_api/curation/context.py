@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from memory_api.curation.content_checks import may_confirm
 from memory_api.curation.queries import (
     find_decisions,
     find_deleting_versions,
@@ -37,6 +38,7 @@ from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.state import PlaybookState
 from memory_api.playbooks.tables import PlaybookRow
 from memory_api.text.terms import query_terms
+from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
 
 NEAREST_PER_LESSON = 24
 """Bullets that a model may see per lesson."""
@@ -101,7 +103,8 @@ class CurationContext:
     titles: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key of every active bullet → its title or content."""
     unconfirmed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Key of every bullet that waits for confirmation → its whole text."""
+    """Key of a bullet that waits for confirmation, and that a lesson may confirm → its whole text.
+    """
     focus: str | None = None
     """What the owner of the playbook wants to keep."""
 
@@ -168,7 +171,7 @@ async def load_context(
         playbook.version,
         to_state(playbook, {key: to_bullet(row) for key, row in existing.items()}),
         {index: key_by_print[text] for index, text in enumerate(prints) if text in key_by_print},
-        await find_earlier_decisions(session, playbook, prints),
+        await find_earlier_decisions(session, playbook, lessons),
         await list_proposed_texts(session, playbook.scope_id),
     )
     if queries is None:
@@ -195,9 +198,9 @@ async def _add_model_context(
     shown = {nearby.id: nearby.bullet for candidates in (whole, *near) for nearby in candidates}
     bullets = {bullet.id: bullet for bullet in shown.values()} | dict(context.state.bullets)
     tools = await list_bullet_tools(session, shown)
-    listed = await list_bullet_titles(session, playbook.scope_id, MAX_TITLES)
-    waiting = [row for row in listed if row.awaiting_confirmation]
-    active = [row for row in listed if not row.awaiting_confirmation]
+    active = await list_bullet_titles(session, playbook.scope_id, MAX_TITLES)
+    waiting = await list_bullet_titles(session, playbook.scope_id, MAX_TITLES, waiting=True)
+    texts = {row.key: ": ".join(filter(None, (row.when_to_use, row.content))) for row in waiting}
     return replace(
         context,
         state=to_state(playbook, bullets),
@@ -208,7 +211,9 @@ async def _add_model_context(
         bullet_tools={shown[bullet_id].id: names for bullet_id, names in tools.items()},
         titles={row.key: row.title or row.content for row in active},
         unconfirmed={
-            row.key: ": ".join(filter(None, (row.when_to_use, row.content))) for row in waiting
+            key: text
+            for key, text in texts.items()
+            if any(may_confirm(lesson.advice, text) for lesson in lessons)
         },
     )
 
@@ -240,12 +245,16 @@ async def list_proposed_texts(session: AsyncSession, scope: int) -> set[bytes]:
 
 
 async def find_earlier_decisions(
-    session: AsyncSession, playbook: PlaybookRow, fingerprints: Sequence[bytes]
+    session: AsyncSession, playbook: PlaybookRow, lessons: Sequence[Lesson]
 ) -> dict[int, EarlierDecision]:
-    """Index of a lesson → the earlier decision on its text. One that waits is decided again."""
+    """Index of a lesson → the earlier decision on its text. One that waits is decided again, and so
+    is one that was rejected when only another trace taught it: a text in that prompt may have
+    ordered the rejection.
+    """
+    fingerprints = [fingerprint(lesson.text) for lesson in lessons]
     known = await find_decisions(session, playbook.scope_id, set(fingerprints))
-    ids = {row.bullet_id for row in known.values() if row.bullet_id is not None}
-    rows = await load_memories(session, ids)
+    named = (id_ for row in known.values() for id_ in (row.bullet_id, row.memory_id))
+    rows = await load_memories(session, {id_ for id_ in named if id_ is not None})
     deleting_candidates = {
         row.playbook_version
         for row in rows.values()
@@ -259,6 +268,11 @@ async def find_earlier_decisions(
         row = known.get(lesson_fingerprint)
         if row is None or row.decision == "waiting":
             continue
+        if row.decision == "rejected" and row.memory_id and row.memory_id in rows:
+            trace_ids = (rows[row.memory_id].trace_id, lessons[index].trace_id)
+            traces = {id_ for id_ in trace_ids if id_ is not None}
+            if await count_independent_traces(session, traces) >= MIN_INDEPENDENT_TRACES:
+                continue
         bullet = rows.get(row.bullet_id) if row.bullet_id else None
         if bullet is None:
             decisions[index] = EarlierDecision(None, _rejection_reason(row))

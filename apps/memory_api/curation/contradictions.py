@@ -2,7 +2,8 @@
 is quarantined.
 
 The old bullet is weaker if it is refuted: agents followed it and failed, so that the newest verdict
-of a model or a person on it is harmful, or it has more harmful than helpful verdicts. Else the new
+of a model or a person on it is harmful, or it has more harmful than helpful verdicts. One trace may
+contain the verdict of a model and the contrary, so another one has to confirm them. Else the new
 one waits for confirmation (`curation/confirmation.py`), and a second independent trace activates it
 when the old one is refuted by then. A pinned bullet is never weaker, and a trial never refutes a
 rule that is none.
@@ -17,8 +18,8 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.statements import fetch_column, load_statement
-from memory_api.curation.schemas import ProposedChange
+from memory_api.core.statements import fetch_column, fetch_rows, load_statement
+from memory_api.curation.schemas import Lesson, ProposedChange
 from memory_api.memories.queries import NewLink, add_links
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.memories.tables import MemoryRow
@@ -27,8 +28,9 @@ from memory_api.playbooks.editing.plan import ChangePlan
 from memory_api.playbooks.models import TRIAL
 from memory_api.playbooks.queries import find_bullets
 from memory_api.playbooks.verdicts.quarantine import set_status
+from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
 
-REFUTED_BULLETS = load_statement("playbooks/queries.sql", "refuted_bullets")
+REFUTING_VERDICTS = load_statement("playbooks/queries.sql", "refuting_verdicts")
 CONTRADICTED_BULLETS = load_statement("playbooks/queries.sql", "contradicted_bullets")
 
 
@@ -50,22 +52,27 @@ class Contradiction:
 
 
 async def find_contradictions(
-    session: AsyncSession, scope: int, changes: Sequence[ProposedChange], plan: ChangePlan
+    session: AsyncSession,
+    scope: int,
+    changes: Sequence[ProposedChange],
+    lessons: Sequence[Lesson],
+    plan: ChangePlan,
 ) -> list[Contradiction]:
     """The added bullets that contradict an active one. A new bullet that is weaker than one of them
     is quarantined and causes no other quarantine.
     """
     keys = {key for change in changes for key in change.contradicts}
     rows = await find_bullets(session, scope, keys) if keys else {}
-    refuted = await _find_refuted(session, rows)
     contradictions: list[Contradiction] = []
     for result in plan.results:
         if result.action != "added" or result.key is None:
             continue
         deleted = plan.before.keys() - plan.after.bullets.keys()
-        keys = [key for key in changes[result.index].contradicts if key not in deleted]
+        change = changes[result.index]
+        keys = [key for key in change.contradicts if key not in deleted]
         old = [rows[k] for k in keys if k in rows and rows[k].status == MemoryStatus.ACTIVE]
         text = plan.after.bullets[result.key].content
+        refuted = await _find_refuted(session, old, [lessons[n].trace_id for n in change.lessons])
         loses = not all(_is_weaker(row, text, refuted) for row in old)
         contradictions += [Contradiction(result.key, row, loses) for row in old]
     return contradictions
@@ -93,23 +100,38 @@ async def find_weaker_rivals(
     session: AsyncSession, scope: int, waiting: MemoryRow
 ) -> Mapping[str, MemoryRow] | None:
     """The active bullets that a waiting one contradicts, by key; None if one of them is not
-    weaker.
+    weaker. Independent traces taught the waiting one.
     """
     parameters = {"tenant": current_tenant_id(session), "bullet": waiting.id}
     keys = await fetch_column(session, CONTRADICTED_BULLETS, parameters)
     rivals = await find_bullets(session, scope, keys) if keys else {}
-    refuted = await _find_refuted(session, rivals)
+    refuted = await _find_refuted(session, rivals.values(), None)
     is_stronger = all(_is_weaker(row, waiting.content, refuted) for row in rivals.values())
     return rivals if is_stronger else None
 
 
-async def _find_refuted(session: AsyncSession, rows: Mapping[str, MemoryRow]) -> set[UUID]:
-    """Those of the bullets on which the newest verdict of a model or a person is harmful."""
+async def _find_refuted(
+    session: AsyncSession, rows: Collection[MemoryRow], taught_by: Collection[UUID | None] | None
+) -> set[UUID]:
+    """Those of the bullets on which the newest verdict of a person or a model is harmful. That of a
+    model counts if it and the contrary come from independent traces: `taught_by` are those of the
+    contrary, None if they are independent already.
+    """
     if not rows:
         return set()
-    ids = [row.id for row in rows.values()]
-    parameters = {"tenant": current_tenant_id(session), "ids": ids}
-    return set(await fetch_column(session, REFUTED_BULLETS, parameters))
+    parameters = {"tenant": current_tenant_id(session), "ids": [row.id for row in rows]}
+    traces: dict[UUID, set[UUID]] = {}
+    refuted: set[UUID] = set()
+    for bullet_id, trace_id, judge in await fetch_rows(session, REFUTING_VERDICTS, parameters):
+        if judge == "human" or taught_by is None:
+            refuted.add(bullet_id)
+        elif trace_id is not None:
+            traces.setdefault(bullet_id, {id_ for id_ in taught_by or () if id_}).add(trace_id)
+    for bullet_id in traces.keys() - refuted:
+        count = await count_independent_traces(session, traces[bullet_id])
+        if count >= MIN_INDEPENDENT_TRACES:
+            refuted.add(bullet_id)
+    return refuted
 
 
 async def link_contradictions(

@@ -20,6 +20,8 @@ from memory_api.curation.content_checks import (
     MAX_QUOTED,
     find_content_problem,
     find_long_contents,
+    find_lost_words,
+    may_confirm,
     names_and_numbers,
 )
 from memory_api.curation.context import CurationContext
@@ -33,18 +35,7 @@ from memory_api.curation.schemas import (
 )
 from memory_api.playbooks.models import TRIAL, Bullet, DeltaContextItem, DeltaType
 from memory_api.text.quotations import find_quotations_of, without_quotation_marks
-from memory_api.text.similarity import containment
-from memory_api.text.terms import content_terms
 
-MIN_KEPT_WORD_SHARE = 0.5
-"""The share of a bullet's words that an UPDATE must keep, 0 to 1. Vectors do not tell rewording
-from other advice: cosines of 0.45 to 0.80 for rewordings, up to 0.83 for different bullets of one
-playbook (bundled embedder).
-"""
-MIN_CONFIRMING_SHARE = 0.5
-"""The share of the content terms of a waiting bullet that a lesson needs to confirm it, 0 to 1. In
-recorded curations, lessons that confirmed one had .58 to 1, those of other bullets .39 (median).
-"""
 MAX_OPERATIONS = 50
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,100}-\d{1,120}|kpt_\d{1,120}")
 
@@ -300,23 +291,15 @@ def _check_update(operation: CuratorOperation, bullet: Bullet | None) -> str | N
     if bullet is None or operation.content is None or bullet.content.startswith(TRIAL):
         return None
     when = operation.when_to_use or bullet.when_to_use
-    old, new = f"{bullet.when_to_use} {bullet.content}", f"{when} {operation.content}"
-    if lost := names_and_numbers(bullet.content) - names_and_numbers(new):
+    new = names_and_numbers(f"{when} {operation.content}")
+    if lost := names_and_numbers(bullet.content) - new:
         return f"The new text omits {', '.join(sorted(lost)[:MAX_QUOTED])} of {bullet.id}."
-    if containment(old, new) < MIN_KEPT_WORD_SHARE:
-        return f"The new text drops most words of {bullet.id}."
-    return None
+    return find_lost_words(bullet, when, operation.content)
 
 
 def _check_confirmation(waiting: str, lessons: Sequence[Lesson]) -> str | None:
-    """A lesson confirms a bullet that waits only if it says the same: the text of that bullet is in
-    the prompt, and its author may have written it so that a model names it for any lesson.
-    """
-    terms = content_terms(waiting)
-    for lesson in lessons:
-        shared = terms & content_terms(f"{lesson.when_to_use or ''} {lesson.text}")
-        if len(shared) < MIN_CONFIRMING_SHARE * len(terms):
-            return "The lesson does not say what the waiting bullet says."
+    if waiting and not all(may_confirm(lesson.advice, waiting) for lesson in lessons):
+        return "The lesson does not say what the waiting bullet says."
     return None
 
 
@@ -329,9 +312,12 @@ def _check_delete(bullet: Bullet | None) -> str | None:
 def _check_merge(operation: CuratorOperation, known: Mapping[str, Bullet]) -> str | None:
     if any(key not in known for key in operation.keys):
         return "The bullet was not in the prompt."
-    return check_merge(operation) or find_content_problem(
-        operation.content or "", [known[key] for key in operation.keys]
-    )
+    bullets = [known[key] for key in operation.keys]
+    content = operation.content or ""
+    if problem := check_merge(operation) or find_content_problem(content, bullets):
+        return problem
+    when = operation.when_to_use or bullets[0].when_to_use
+    return next(filter(None, (find_lost_words(b, when, content) for b in bullets)), None)
 
 
 def check_merge(operation: CuratorOperation) -> str | None:

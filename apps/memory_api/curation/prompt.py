@@ -6,7 +6,7 @@ Texts are redacted, cut to a budget and fenced.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 
 from memory_api.core.secret_redaction import redact
@@ -158,8 +158,8 @@ def _format_block(entries: Sequence[str], label: str, budget: int) -> str:
 
 
 def _format_titles(context: CurationContext, shown: Collection[str], budget: int) -> str:
-    """The texts of the bullets that wait, then the titles of the bullets that are not shown, as
-    many as fit the budget.
+    """The texts of the bullets that wait, the shortest first, as many as fit half of the budget,
+    then the titles of the bullets that are not shown, as many as fit.
     """
     waiting = {
         key: f"(waits for confirmation) {excerpt(redact(text).text, MAX_WAITING_CHARACTERS)}"
@@ -170,15 +170,24 @@ def _format_titles(context: CurationContext, shown: Collection[str], budget: int
         for key, title in context.titles.items()
         if key not in shown
     }
+    waiting = dict(sorted(waiting.items(), key=lambda item: len(item[1])))
+    lines, used = _fit_lines(waiting, budget // 2)
+    lines += _fit_lines(titles, budget - used)[0]
+    return fence_text("\n".join(lines), label="titles") if lines else "(none)"
+
+
+def _fit_lines(texts: Mapping[str, str], budget: int) -> tuple[list[str], int]:
+    """The first lines that fit the budget, and the tokens that they need."""
     lines: list[str] = []
-    remaining = budget
-    for key, text in (waiting | titles).items():
+    used = 0
+    for key, text in texts.items():
         line = f"[{key}] {text}"
-        remaining -= estimate_tokens(line) + 1
-        if remaining < 0:
+        size = estimate_tokens(line) + 1
+        if used + size > budget:
             break
         lines.append(line)
-    return fence_text("\n".join(lines), label="titles") if lines else "(none)"
+        used += size
+    return lines, used
 
 
 def _format_bullet(nearby: NearbyBullet, context: CurationContext) -> str:

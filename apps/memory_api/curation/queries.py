@@ -215,25 +215,21 @@ async def list_traces_with_attempts(
     return {trace_id: (task, attempts, successes) for trace_id, task, attempts, successes in rows}
 
 
-async def list_bullet_titles(session: AsyncSession, scope: int, limit: int) -> Sequence[Any]:
-    """The bullets that wait for confirmation, then the active ones, the most useful first: rows
-    (key, title, when_to_use, content, awaiting_confirmation).
+async def list_bullet_titles(
+    session: AsyncSession, scope: int, limit: int, *, waiting: bool = False
+) -> Sequence[Any]:
+    """The active bullets, or those that wait for confirmation, the most useful first: rows
+    (key, title, when_to_use, content).
     """
-    text = (MemoryRow.title, MemoryRow.when_to_use, MemoryRow.content)
     rows = await session.execute(
-        select(MemoryRow.key, *text, MemoryRow.awaiting_confirmation)
+        select(MemoryRow.key, MemoryRow.title, MemoryRow.when_to_use, MemoryRow.content)
         .where(
             MemoryRow.tenant_id == current_tenant_id(session),
             MemoryRow.scope_id == scope,
             MemoryRow.key.is_not(None),
-            or_(MemoryRow.status == MemoryStatus.ACTIVE, MemoryRow.awaiting_confirmation),
+            MemoryRow.awaiting_confirmation if waiting else MemoryRow.status == MemoryStatus.ACTIVE,
         )
-        .order_by(
-            MemoryRow.awaiting_confirmation.desc(),
-            MemoryRow.usefulness.desc(),
-            MemoryRow.observation_count.desc(),
-            MemoryRow.seq,
-        )
+        .order_by(MemoryRow.usefulness.desc(), MemoryRow.observation_count.desc(), MemoryRow.seq)
         .limit(limit)
     )
     return rows.all()

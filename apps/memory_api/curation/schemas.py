@@ -57,6 +57,10 @@ class Lesson(ResponseModel):
     """Whether the lesson repeats outside text that only one trace contained."""
 
     @property
+    def advice(self) -> str:
+        return f"{self.when_to_use} {self.text}"
+
+    @property
     def unconfirmed_quotations(self) -> list[str]:
         return self.quotations if self.awaiting_confirmation else []
 

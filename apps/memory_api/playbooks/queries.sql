@@ -166,10 +166,10 @@ group by o.id, o.relation, o.target_kind, o.target_id, m.kind, m.key, m.content,
          t.task_description, t.outcome
 order by depth, o.target_kind, o.target_id
 
--- name: refuted_bullets
--- Those of these bullets on which the newest verdict of a model or a person is harmful. That of a model counts as it was said, before
--- its limits: they are for counters.
-select distinct v.bullet_id
+-- name: refuting_verdicts
+-- The harmful verdicts of models and people on these bullets that no newer helpful verdict follows. That of a model counts as it was
+-- said, before its limits: they are for counters.
+select v.bullet_id, v.trace_id, v.judge
 from bullet_verdicts v
 where v.tenant_id = :tenant and v.bullet_id = any(cast(:ids as uuid[])) and v.judge <> 'outcome' and coalesce(v.evidence ->> 'said', v.tag) = 'harmful'
   and not exists (select from bullet_verdicts n
