@@ -14,7 +14,9 @@ import asyncpg
 TENANT = "nullif(current_setting('hansei.tenant_id', true), '')::uuid"
 SERVICE = ("hansei_app", "hansei_worker")
 ANALYST = "hansei_analyst"
-ANALYST_RULE = "tenant_id = analytics.login_tenant()"
+ANALYST_RULE = (
+    "analytics.is_own(tenant_id, analytics.login_tenant()) and tenant_id = analytics.login_tenant()"
+)
 """The rule for read-only logins of BI tools (`migrations/sql/analysts.sql`)."""
 NOT_OF_A_TENANT = {
     "tenants",
@@ -175,12 +177,21 @@ def _column(tenant_id: Any) -> list[str]:
 
 def _policies(table: Any, policies: list[Any], rule: str, analyst_rule: str) -> list[str]:
     found: list[str] = []
-    # A restrictive policy only takes rows away from what the permissive ones allow.
-    policies = [policy for policy in policies if policy["permissive"] == "PERMISSIVE"]
-    for policy in (policy for policy in policies if policy["roles"] == [ANALYST]):
-        if (policy["cmd"], policy["qual"]) != ("SELECT", analyst_rule):
+    for_analysts = [policy for policy in policies if policy["roles"] == [ANALYST]]
+    for policy in for_analysts:
+        # It may take more rows away, in the same policy: the condition of a second one would be
+        # evaluated after conditions of the login (docs/decisions/row-level-security.md).
+        is_rule = policy["qual"] == analyst_rule or (
+            policy["qual"].startswith(f"{analyst_rule[:-1]} AND ") and " OR " not in policy["qual"]
+        )
+        if not is_rule or (policy["cmd"], len(for_analysts)) != ("SELECT", 1):
             found.append(f"another rule for analysts: {policy['cmd']} {policy['qual']}")
-    policies = [policy for policy in policies if policy["roles"] != [ANALYST]]
+    # A restrictive policy only takes rows away from what the permissive ones allow.
+    policies = [
+        policy
+        for policy in policies
+        if policy["permissive"] == "PERMISSIVE" and policy not in for_analysts
+    ]
     if not table["relrowsecurity"]:
         found.append("row-level security is off")
     if not table["relforcerowsecurity"]:
