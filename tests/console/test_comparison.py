@@ -8,10 +8,13 @@ import time
 from httpx2 import AsyncClient
 
 from memory_api.console import comparison
-from memory_api.console.comparison import Comparison, TextComparer
+from memory_api.console.comparison import Comparison, TextComparer, mark_passages
+from memory_api.playbooks.models import Bullet
 from tests.console.conftest import ConsoleClient
 from tests.support.cases import each_case
 
+OLD = Bullet(id="a", section="S", content="Call it.", when_to_use="Always, not on Sunday")
+NEW = OLD.model_copy(update={"when_to_use": "Always", "tags": ["orders"]})
 HOSTILE = ("日" * 2000, "本日" * 490)
 """One GET with these two versions took 57 s, in which its process answered nobody."""
 
@@ -91,3 +94,34 @@ async def test_page_of_hostile_versions_is_shown(owner_of: ConsoleClient, api: A
     assert time.process_time() - started < 10
     assert page.status_code == 200
     assert HOSTILE[1][-4:] in page.text
+
+
+def test_every_field_that_differs_is_shown() -> None:
+    changes = {
+        change.name: (change.old, change.new) for change in TextComparer().compare_bullets(OLD, NEW)
+    }
+    assert changes == {
+        "when_to_use": ("Always, not on Sunday", "Always"),
+        "tags": ("", "orders"),
+    }
+
+
+def test_new_and_deleted_bullet_show_their_texts() -> None:
+    assert [change.name for change in TextComparer().compare_bullets(None, OLD)] == [
+        "content",
+        "when_to_use",
+    ]
+    assert [change.new for change in TextComparer().compare_bullets(OLD, None)] == ["", ""]
+
+
+def test_mark_does_not_cut_code() -> None:
+    text = "Change `a[1].id` and `a[1].amount` instead."
+    parts = mark_passages(text, ["a[1].id` and", "amount"])
+    marked = [part.text for part in parts if part.is_changed]
+    assert "".join(part.text for part in parts) == text
+    assert marked == ["`a[1].id` and", "`a[1].amount`"]
+
+
+def test_code_is_one_word() -> None:
+    compared = TextComparer().compare("Call `a.b` now", "Call `a.c` now")
+    assert [part.text for part in compared.after if part.is_changed] == ["`a.c`"]

@@ -133,6 +133,7 @@ async def test_proposal_and_quarantine_are_reviewed(owner_of, console, tenant, a
     await api.patch("/api/v1/playbooks/support", json={"review_mode": "required"})
     writer = {"Authorization": f"Bearer {tenant.keys['write']}"}
     delta = {"type": "UPDATE", "bullet_id": key, "content": "Never retry a payment at once."}
+    delta["when_to_use"] = "When a payment failed"
     held = await api.post(
         "/api/v1/playbooks/support/deltas", json={"deltas": [delta]}, headers=writer
     )
@@ -140,7 +141,11 @@ async def test_proposal_and_quarantine_are_reviewed(owner_of, console, tenant, a
     assert "2 to review" in (await owner_of.get("/console/playbooks")).text
     review = await owner_of.get(f"{BOOK}/review")
     assert "<ins>Never</ins>" in review.text
+    assert "<ins>When a payment failed</ins>" in review.text
+    assert "It waits because the playbook asked for a review" in review.text
     assert "返金" in review.text
+    assert re.search(r"Quarantined on .*, \d{4} by key", plain(review))
+    assert "Review 2" in plain(await owner_of.get(BOOK))
     by_writer = await console(tenant.keys["write"])
     refused = await by_writer.send(f"{BOOK}/review/{proposal}", decision="accept")
     assert refused.status_code == 403

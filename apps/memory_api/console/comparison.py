@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
+from typing import Any
 
 import regex
 
@@ -14,8 +15,14 @@ MAX_COMPARED_WORDS = 3_000
 MAX_COMPARED_WORDS_OF_PAGE = 60_000
 """Of all pairs of a page, 60 ms of work. The texts after them are shown as completely different."""
 _WORD = regex.compile(
-    r"[\p{Han}\p{Hiragana}\p{Katakana}]|[^\W\p{Han}\p{Hiragana}\p{Katakana}]+|\s+|.", regex.DOTALL
+    r"`[^`\n]+`|[\p{Han}\p{Hiragana}\p{Katakana}]|[^\W\p{Han}\p{Hiragana}\p{Katakana}]+|\s+|.",
+    regex.DOTALL,
 )
+_CODE = re.compile("`[^`]*`")
+BULLET_FIELDS = ("content", "when_to_use", "title", "tags", "section", "status", "pinned")
+"""Fields of a bullet that a person compares, the most important first."""
+TEXT_FIELDS = ("content", "when_to_use")
+"""Those that are compared word by word."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,18 @@ class Comparison:
     @property
     def is_same(self) -> bool:
         return not any(part.is_changed for part in (*self.before, *self.after))
+
+
+@dataclass(frozen=True)
+class FieldChange:
+    """A field of a bullet that a change sets: its values as texts, and those of `TEXT_FIELDS`
+    compared.
+    """
+
+    name: str
+    old: str
+    new: str
+    comparison: Comparison | None
 
 
 class TextComparer:
@@ -59,6 +78,33 @@ class TextComparer:
             _to_parts(old, {position for position, _ in common}),
             _to_parts(new, {position for _, position in common}),
         )
+
+    def compare_field(self, name: str, old: str, new: str) -> FieldChange:
+        compared = self.compare(old, new) if name in TEXT_FIELDS else None
+        return FieldChange(name, old, new, compared)
+
+    def compare_bullets(self, before: Any, after: Any) -> list[FieldChange]:
+        """All fields that differ between two states of a bullet. A state of None is no bullet: all
+        its fields but `section`, `status` and `pinned` are empty.
+        """
+        changes: list[FieldChange] = []
+        for name in BULLET_FIELDS:
+            if (before is None or after is None) and name in ("section", "status", "pinned"):
+                continue
+            old, new = field_text(before, name), field_text(after, name)
+            if old != new:
+                changes.append(self.compare_field(name, old, new))
+        return changes
+
+
+def field_text(bullet: Any, name: str) -> str:
+    """A field of a bullet as text: tags with commas between them, yes as a check mark."""
+    value = getattr(bullet, name, None)
+    if isinstance(value, bool):
+        return "✓" if value else ""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return "" if value is None else str(value)
 
 
 def _common_words(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -104,10 +150,21 @@ def _to_parts(words: Sequence[str], common: Collection[int]) -> list[Part]:
 
 
 def mark_passages(text: str, passages: Collection[str]) -> list[Part]:
-    """A text with the passages that occur in it marked, the longest first."""
-    found = [re.escape(p) for p in sorted(passages, key=len, reverse=True) if p and p in text]
-    pieces = re.split(f"({'|'.join(found)})", text) if found else [text]
-    return [Part(piece, bool(number % 2)) for number, piece in enumerate(pieces) if piece]
+    """A text with the passages that occur in it marked. A mark does not cut `code`: what it touches
+    of it is marked as a whole.
+    """
+    found = [m.span() for p in passages if p for m in re.finditer(re.escape(p), text)]
+    code = [m.span() for m in _CODE.finditer(text)]
+    found += [span for span in code if any(a < span[1] and span[0] < b for a, b in found)]
+    marked: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if marked and start < marked[-1][1]:
+            marked[-1] = marked[-1][0], max(end, marked[-1][1])
+        else:
+            marked.append((start, end))
+    edges = [0, *(edge for span in marked for edge in span), len(text)]
+    pieces = [(text[a:b], number) for number, (a, b) in enumerate(pairwise(edges))]
+    return [Part(piece, bool(number % 2)) for piece, number in pieces if piece]
 
 
 def _whole(text: str) -> list[Part]:

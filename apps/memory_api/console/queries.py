@@ -35,7 +35,7 @@ from memory_api.core.db import current_tenant_id
 from memory_api.curation.tables import CuratedLessonRow
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
-from memory_api.playbooks.tables import PlaybookRow
+from memory_api.playbooks.tables import PlaybookRow, ProposalRow
 from memory_api.runs.tables import RunRow
 from memory_api.traces.tables import TraceRow
 
@@ -246,6 +246,28 @@ async def sum_work(session: AsyncSession, project: str) -> Any:
         run.state.in_(("queued", "running")),
     )
     return (await session.execute(statement)).one()
+
+
+async def count_waiting(session: AsyncSession, project: str, name: str) -> int:
+    """The waiting proposals and quarantined bullets of a playbook; 0 if there is none."""
+    book, bullet, proposal = PlaybookRow, MemoryRow, ProposalRow
+    quarantined = select(func.count()).where(
+        bullet.tenant_id == book.tenant_id,
+        bullet.scope_id == book.scope_id,
+        bullet.kind == MemoryKind.BULLET,
+        bullet.status == MemoryStatus.QUARANTINED,
+    )
+    proposed = select(func.count()).where(
+        proposal.tenant_id == book.tenant_id,
+        proposal.scope_id == book.scope_id,
+        proposal.state == "waiting",
+    )
+    statement = select(quarantined.scalar_subquery() + proposed.scalar_subquery()).where(
+        book.tenant_id == current_tenant_id(session),
+        book.project_id == project,
+        book.name == name,
+    )
+    return await session.scalar(statement) or 0
 
 
 async def load_tasks(session: AsyncSession, trace_ids: Collection[UUID]) -> dict[UUID, Any]:

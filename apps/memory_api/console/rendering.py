@@ -108,6 +108,9 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
     def cell(value: object) -> Markup | str:
         return _cell(value, locale)
 
+    def actor(value: str | None) -> Markup | str:
+        return _actor(value, translation)
+
     return {
         "when": when,
         "number": number,
@@ -137,10 +140,14 @@ def short_id(value: UUID | str) -> Markup:
     return Markup('<code title="{}">{}</code>').format(value, str(value)[-8:])
 
 
-def actor(value: str | None) -> Markup | str:
-    """The author of a change, with the ID of an API key shortened."""
-    kind, _, key = (value or "").partition(":")
-    return Markup("{} {}").format(kind, short_id(key)) if key else kind
+def _actor(value: str | None, translation: Translation) -> Markup | str:
+    """The author of a change: a person by name, an API key by the end of its ID."""
+    kind, _, name = (value or "").partition(":")
+    if kind == "person":
+        return name
+    if kind == "key":
+        return Markup("{} {}").format(translation.gettext("key"), short_id(name))
+    return translation.gettext("Hansei") if kind in ("curator", "engine", "judge") else kind
 
 
 def code_spans(value: str) -> Markup:

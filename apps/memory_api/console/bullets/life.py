@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.console.comparison import Comparison, TextComparer
+from memory_api.console.comparison import FieldChange, TextComparer
 from memory_api.console.queries import count_verdicts_by_week
 from memory_api.playbooks import queries
 from memory_api.playbooks.bullets.router import bullet_response
@@ -31,13 +31,10 @@ WEEKS = 12
 
 @dataclass(frozen=True)
 class BulletRevision:
-    """One version of the bullet, and how its text differs from the version before."""
+    """One version of the bullet, and how it differs from the version before."""
 
     row: Any
-    text: Comparison | None
-    when_to_use: Comparison | None
-    moved_from: str | None
-    """The section before, if it changed."""
+    changes: Sequence[FieldChange]
 
 
 @dataclass(frozen=True)
@@ -104,25 +101,15 @@ def _without_repetition(links: Sequence[Any]) -> list[Any]:
 
 
 def _changes(versions: Sequence[Any]) -> list[BulletRevision]:
-    first = [BulletRevision(row, None, None, None) for row in versions[:1]]
+    first = [BulletRevision(row, ()) for row in versions[:1]]
     comparer = TextComparer()
     return first + [_compare(comparer, before, row) for before, row in pairwise(versions)]
 
 
 def _compare(comparer: TextComparer, before: Any, row: Any) -> BulletRevision:
     if row.change_type in ("deleted", "merged"):
-        return BulletRevision(row, None, None, None)
-    return BulletRevision(
-        row,
-        _difference(comparer, before.content, row.content),
-        _difference(comparer, before.when_to_use, row.when_to_use),
-        before.section if before.section != row.section else None,
-    )
-
-
-def _difference(comparer: TextComparer, before: str | None, after: str | None) -> Comparison | None:
-    compared = comparer.compare(before or "", after or "")
-    return None if compared.is_same else compared
+        return BulletRevision(row, ())
+    return BulletRevision(row, comparer.compare_bullets(before, row))
 
 
 async def load_effects(session: AsyncSession, ref: PlaybookRef, key: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse
 from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.console.bullets.life import BulletLife, load_effects, load_life
 from memory_api.console.charts import Chart, Series, draw_chart
-from memory_api.console.comparison import TextComparer
+from memory_api.console.comparison import TextComparer, field_text
 from memory_api.console.forms import SentForm, validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.rendering import format_number, format_short_day, render_page
@@ -37,7 +37,7 @@ router = APIRouter(
     include_in_schema=False,
 )
 
-COMPARED_FIELDS = ("section", "content", "when_to_use", "title", "tags")
+COMPARED_FIELDS = ("content", "when_to_use", "title", "tags", "section")
 
 
 @router.get("")
@@ -147,12 +147,7 @@ def _go_back(visit: Visit, form: SentForm, name: str, key: str, done: str) -> Re
 
 
 def _to_form(bullet: StoredBullet) -> SentForm:
-    values = {name: getattr(bullet, name) for name in COMPARED_FIELDS}
-    return SentForm({name: [_to_text(value)] for name, value in values.items()})
-
-
-def _to_text(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return SentForm({name: [field_text(bullet, name)] for name in COMPARED_FIELDS})
 
 
 def _changes(visit: Visit, bullet: StoredBullet, form: SentForm) -> dict[str, Any]:
@@ -198,9 +193,7 @@ def _edit_page(
 
 def _confirm_page(visit: Visit, subject: _Subject, form: SentForm) -> Response:
     old, comparer = _to_form(subject.bullet), TextComparer()
-    compared = [
-        (field, comparer.compare(old.text(field), form.text(field))) for field in COMPARED_FIELDS
-    ]
+    pairs = [(name, old.text(name), form.text(name)) for name in COMPARED_FIELDS]
     return render_page(
         visit,
         "bullets/confirm.html",
@@ -208,5 +201,5 @@ def _confirm_page(visit: Visit, subject: _Subject, form: SentForm) -> Response:
         bullet=subject.bullet,
         form=form,
         version=subject.playbook.version,
-        comparisons=[(field, one) for field, one in compared if not one.is_same],
+        changes=[comparer.compare_field(*pair) for pair in pairs if pair[1] != pair[2]],
     )

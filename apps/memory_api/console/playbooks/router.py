@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse
 from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
 from memory_api.console.forms import SentForm, validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.queries import count_waiting
 from memory_api.console.rendering import render_page
 from memory_api.console.visit import Visit
 from memory_api.core.errors import HanseiError
@@ -75,6 +76,7 @@ async def show_playbook(
         "playbooks/bullets.html",
         playbook=playbook_response(playbook),
         page=page,
+        waiting_count=await count_waiting(session, visit.project, name),
         filters=filters,
         sort=sort if sort is not BulletOrder.KEY else "",
         is_first=cursor is None,
@@ -86,6 +88,7 @@ async def show_search(
     name: str,
     visit: CurrentVisit,
     runtime: RuntimeDep,
+    session: Session,
     caller: Reader,
     q: Text = "",
     top_k: Annotated[int, Query(ge=1, le=DEFAULT_TOP_K)] = SHOWN_HITS,
@@ -103,6 +106,7 @@ async def show_search(
         visit,
         "playbooks/hits.html" if visit.is_partial else "playbooks/search.html",
         name=name,
+        waiting_count=await count_waiting(session, visit.project, name),
         q=q,
         block=preview.block,
         considered_count=len(preview.decisions),

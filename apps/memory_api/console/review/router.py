@@ -11,6 +11,7 @@ from hansei.nothing_learned import CONFIRMATION_RULE
 from memory_api.api.deps import Admin, CursorQuery, Reader, RuntimeDep, Writer
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.queries import count_waiting
 from memory_api.console.rendering import render_page
 from memory_api.console.review.waiting import (
     MAX_QUARANTINED,
@@ -41,6 +42,8 @@ async def show_review(
     ref = PlaybookRef(visit.project, name)
     waiting = await load_waiting_proposals(runtime, caller.tenant_id, ref, cursor)
     bullets = await load_quarantined(runtime, caller.tenant_id, ref)
+    async with runtime.sessions.for_tenant(caller.tenant_id) as session:
+        waiting_count = await count_waiting(session, visit.project, name)
     return render_page(
         visit,
         "review/review.html",
@@ -48,6 +51,7 @@ async def show_review(
         waiting=waiting,
         bullets=bullets,
         confirmation_rule=CONFIRMATION_RULE,
+        waiting_count=waiting_count,
         is_first=cursor is None,
         done=done,
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.console.comparison import Comparison, Part, TextComparer, mark_passages
+from memory_api.console.comparison import FieldChange, Part, TextComparer, mark_passages
 from memory_api.core.errors import HanseiError
 from memory_api.core.pagination import Cursor, time_and_id_cursor
 from memory_api.memories.queries import get_memories
@@ -27,14 +29,18 @@ MAX_PROPOSALS = 10
 MAX_QUARANTINED = 20
 MAX_SHOWN_VERDICTS = 5
 MAX_SHOWN_TRACES = 3
+WhyWaiting = Literal["harmful", "contradicts", "contradicted", "quotes", "decided"]
+_HARMFUL = re.compile(r"Harmful verdicts: (\d+)\. Helpful verdicts: (\d+)\.")
+_CONTRADICTS = re.compile(r"Contradicts bullet (\S+)\.")
+"""The reasons of a quarantine, as `quarantine_reason` and `quarantine_losers` write them."""
 
 
 @dataclass(frozen=True)
 class DeltaPreview:
-    """One delta of a proposal, and the text of the bullet before and after it."""
+    """One delta of a proposal, and all fields of the bullet that it changes."""
 
     result: DeltaResult
-    comparison: Comparison
+    changes: Sequence[FieldChange]
     absorbed: Sequence[str]
     """The bullets that a merge would remove: key and text."""
 
@@ -83,22 +89,25 @@ async def _preview(
 
 
 def _to_preview(result: DeltaResult, comparer: TextComparer) -> DeltaPreview:
-    before = result.before.content if result.before else ""
-    after = result.after.content if result.after else ""
     absorbed = [f"{bullet.id}: {bullet.content}" for bullet in result.absorbed]
-    return DeltaPreview(result, comparer.compare(before, after), absorbed)
+    return DeltaPreview(result, comparer.compare_bullets(result.before, result.after), absorbed)
 
 
 @dataclass(frozen=True)
 class QuarantinedBullet:
     """A bullet that is not served, and its latest verdicts. The changed parts of its text are those
-    that a lesson copied from outside text. `trace_ids` are the runs that taught it.
+    that a lesson copied from outside text. `trace_ids` are the agent runs that taught it.
     """
 
     row: MemoryRow
     verdicts: Sequence[BulletVerdictRow]
     parts: Sequence[Part]
     trace_ids: Sequence[UUID]
+    why: WhyWaiting
+    counts_then: tuple[int, int]
+    """Harmful and helpful verdicts when it was quarantined because of them."""
+    rival: MemoryRow | None
+    """The bullet that says the opposite, if that is why it waits."""
 
     @property
     def was_served(self) -> bool:
@@ -115,16 +124,39 @@ async def load_quarantined(
         rows = await queries.list_bullets(
             session, playbook.scope_id, status="quarantined", limit=MAX_QUARANTINED
         )
-        return [await _load_quarantined(session, row) for row in rows[:MAX_QUARANTINED]]
+        shown = rows[:MAX_QUARANTINED]
+        rival_keys = {match[1] for row in shown if (match := _match(_CONTRADICTS, row))}
+        rivals = await queries.find_bullets(session, playbook.scope_id, rival_keys)
+        return [await _load_quarantined(session, row, rivals) for row in shown]
 
 
-async def _load_quarantined(session: AsyncSession, row: MemoryRow) -> QuarantinedBullet:
+async def _load_quarantined(
+    session: AsyncSession, row: MemoryRow, rivals: Mapping[str, MemoryRow]
+) -> QuarantinedBullet:
     verdicts = await queries.list_verdicts(session, row.id, None, MAX_SHOWN_VERDICTS)
     links = await queries.list_provenance_links(session, row.id)
     lessons = await get_memories(session, [link.target_id for link in links])
     quotations = {q for lesson in lessons.values() for q in lesson.metadata_.get(QUOTATIONS) or ()}
-    parts = mark_passages(row.content, quotations)
     traces = dict.fromkeys(link.trace_id for link in links if link.trace_id)
+    contradicts, harmful = _match(_CONTRADICTS, row), _match(_HARMFUL, row)
     return QuarantinedBullet(
-        row, verdicts[:MAX_SHOWN_VERDICTS], parts, list(traces)[:MAX_SHOWN_TRACES]
+        row,
+        verdicts[:MAX_SHOWN_VERDICTS],
+        mark_passages(row.content, quotations),
+        list(traces),
+        _why(row, contradicts, harmful),
+        (int(harmful[1]), int(harmful[2])) if harmful else (0, 0),
+        rivals.get(contradicts[1]) if contradicts else None,
     )
+
+
+def _match(pattern: re.Pattern[str], row: MemoryRow) -> re.Match[str] | None:
+    return pattern.fullmatch(row.change_reason or "")
+
+
+def _why(row: MemoryRow, contradicts: object, harmful: object) -> WhyWaiting:
+    if contradicts:
+        return "contradicts" if row.awaiting_confirmation else "contradicted"
+    if row.awaiting_confirmation:
+        return "quotes"
+    return "harmful" if harmful else "decided"

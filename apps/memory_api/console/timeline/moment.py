@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.console.charts import Chart, Series, draw_chart
-from memory_api.console.comparison import Comparison, TextComparer
+from memory_api.console.comparison import FieldChange, TextComparer
 from memory_api.console.queries import MAX_COUNTED_TRACES, list_outcomes
 from memory_api.core.pagination import Cursor
 from memory_api.playbooks import queries
@@ -43,9 +43,7 @@ class ComparedBullet:
     key: str
     kind: str
     section: str
-    text: Comparison
-    notes: Sequence[tuple[str, str, str]]
-    """Other fields that differ: name, before, after."""
+    fields: Sequence[FieldChange]
 
 
 @dataclass(frozen=True)
@@ -166,20 +164,9 @@ def compare_diff(diff: PlaybookDiff) -> list[ComparedBullet]:
 def _compare(
     comparer: TextComparer, key: str, kind: str, before: Bullet | None, after: Bullet | None
 ) -> ComparedBullet:
-    text = comparer.compare(before.content if before else "", after.content if after else "")
-    notes = _other_changes(before, after) if before and after else ()
     shown = after or before
-    return ComparedBullet(key, kind, shown.section if shown else "", text, notes)
-
-
-def _other_changes(before: Bullet, after: Bullet) -> list[tuple[str, str, str]]:
-    names = ("section", "status", "when_to_use", "title", "pinned")
-    pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
-    return [(name, _to_text(old), _to_text(new)) for name, old, new in pairs if old != new]
-
-
-def _to_text(value: object) -> str:
-    return ("✓" if value else "") if isinstance(value, bool) else str(value)
+    section = shown.section if shown else ""
+    return ComparedBullet(key, kind, section, comparer.compare_bullets(before, after))
 
 
 def size_chart(

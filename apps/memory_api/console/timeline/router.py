@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse
 from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.queries import count_waiting
 from memory_api.console.rendering import format_number, render_page
 from memory_api.console.timeline.moment import compare_diff, load_moment, size_chart
 from memory_api.core.errors import InvalidRequest
@@ -49,6 +50,7 @@ async def show_timeline(
         "timeline/moment.html" if visit.is_partial else "timeline/timeline.html",
         name=name,
         moment=moment,
+        waiting_count=await count_waiting(session, visit.project, name),
         since=since.strip() or moment.compared_with,
         is_later=is_later,
         chart=size_chart(moment, visit.translation.gettext, lambda v: format_number(v, locale)),
