@@ -217,8 +217,9 @@ async def test_trace_says_why_nothing_was_learned(
         return page.split("</h1>", 1)[1].split("</section>")[0]
 
     assert "No outcome is known. State it" in await show()
-    assert "a setting switched learning off" in await show("?reflect=never", outcome="failure")
-    assert "Not reflected on: Success without a failed attempt" in await show(outcome="success")
+    never = await show("?reflect=never", outcome="failure")
+    assert "Not learned from: it was sent with reflect=never" in never
+    assert "A plain success teaches nothing new" in await show(outcome="success")
     shown = await show(outcome="failure")
     assert "Nothing to learn: without a model, Hansei needs" in shown, shown
     assert "Declared check" in await show(ground_truth="12", match="number", generated_answer="12")
@@ -321,14 +322,14 @@ async def test_list_of_runs_shows_task_result_and_work(owner_of, api, runtime, t
     page = (await owner_of.get("/console/runs")).text
     assert "Nothing is queued." in page
     rows = re.findall(r"<tr>\s*<td>(.*?)</tr>", page, re.DOTALL)
-    [reflected, *_] = [row for row in rows if ">reflect</a>" in row and "Refund order 0" in row]
+    [reflected, *_] = [row for row in rows if ">Reflection</a>" in row and "Refund order 0" in row]
     assert "One reflection" in reflected
     assert "support" in reflected
     assert re.search(r"\d+ (?:ms|sec|msec)", reflected)
     run = re.search(r"/console/runs/([\w-]+)", reflected)
     assert run
     detail = (await owner_of.get(f"/console/runs/{run[1]}")).text
-    assert "<dt>Result</dt><dd>One reflection" in detail
+    assert "One reflection</p>" in detail
     assert "<summary>Result as JSON</summary>" in detail
 
 

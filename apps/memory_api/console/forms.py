@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -74,6 +74,13 @@ async def read_form(request: Request) -> SentForm:
             clean if name in UNREDACTED_FIELDS else redact(clean).text
         )
     return SentForm(fields)
+
+
+def require_one_of(name: str, value: str, known: Collection[str]) -> None:
+    """Raises `InvalidRequest` for an unknown value of a filter."""
+    if value not in known:
+        names = ", ".join(f"`{one}`" for one in known if one)
+        raise InvalidRequest(f"`{name}` must be one of {names}.", field=name)
 
 
 def validate_body(model: type[Body], values: Mapping[str, Any]) -> Body:

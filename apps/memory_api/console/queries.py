@@ -35,7 +35,7 @@ from memory_api.core.db import current_tenant_id
 from memory_api.curation.tables import CuratedLessonRow
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
-from memory_api.playbooks.tables import PlaybookRow, ProposalRow
+from memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow, ProposalRow
 from memory_api.runs.tables import RunRow
 from memory_api.traces.tables import TraceRow
 
@@ -176,6 +176,42 @@ async def count_verdicts_by_week(
     return (await session.execute(statement)).all()
 
 
+async def list_judged_verdicts(
+    session: AsyncSession, bullet_id: UUID, limit: int
+) -> Sequence[BulletVerdictRow]:
+    """The verdicts on a bullet without unconfirmed ones of outcomes, newest first."""
+    row = BulletVerdictRow
+    statement = (
+        select(row)
+        .where(
+            row.tenant_id == current_tenant_id(session),
+            row.bullet_id == bullet_id,
+            or_(row.judge != "outcome", row.confirmed),
+        )
+        .order_by(row.created_at.desc(), row.id.desc())
+        .limit(limit)
+    )
+    return (await session.scalars(statement)).all()
+
+
+async def count_unconfirmed_verdicts(session: AsyncSession, bullet_id: UUID) -> Any:
+    """`helpful_count`, `harmful_count` and `neutral_count` of the verdicts of outcomes that other
+    attempts do not confirm.
+    """
+    row = BulletVerdictRow
+    counts = [
+        func.count().filter(row.tag == tag).label(f"{tag}_count")
+        for tag in ("helpful", "harmful", "neutral")
+    ]
+    statement = select(*counts).where(
+        row.tenant_id == current_tenant_id(session),
+        row.bullet_id == bullet_id,
+        row.judge == "outcome",
+        ~row.confirmed,
+    )
+    return (await session.execute(statement)).one()
+
+
 def _counted_verdicts(session: AsyncSession, since: datetime) -> Any:
     """The condition of the verdicts that counters include, since a time."""
     return and_(
@@ -270,10 +306,25 @@ async def count_waiting(session: AsyncSession, project: str, name: str) -> int:
     return await session.scalar(statement) or 0
 
 
-async def load_tasks(session: AsyncSession, trace_ids: Collection[UUID]) -> dict[UUID, Any]:
-    """`task_description` and `playbook` of traces, by their ID."""
-    trace = TraceRow
-    statement = select(trace.id, trace.task_description, trace.playbook).where(
+async def load_tasks(
+    session: AsyncSession, trace_ids: Collection[UUID], run_ids: Collection[UUID]
+) -> dict[UUID, Any]:
+    """`task_description`, `playbook`, `outcome` and `effective_outcome` of traces, by their ID, and
+    `judged_count`: the bullets that these runs judged.
+    """
+    trace, verdict = TraceRow, BulletVerdictRow
+    judged = (
+        select(func.count(verdict.bullet_id.distinct()))
+        .where(
+            verdict.tenant_id == trace.tenant_id,
+            verdict.trace_id == trace.id,
+            verdict.run_id.in_(run_ids),
+        )
+        .scalar_subquery()
+        .label("judged_count")
+    )
+    columns = (trace.task_description, trace.playbook, trace.outcome, trace.effective_outcome)
+    statement = select(trace.id, *columns, judged).where(
         trace.tenant_id == current_tenant_id(session), trace.id.in_(trace_ids)
     )
     return {row.id: row for row in (await session.execute(statement)).all()}

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Interval, bindparam, insert, select
+from sqlalchemy import Interval, bindparam, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
@@ -44,14 +44,16 @@ async def list_runs(
     project_id: str | None = None,
     states: Sequence[str] = (),
     kind: str | None = None,
-    without: Collection[str] = (),
+    kinds: Collection[str] = (),
+    has_evaluations: bool = True,
     trace_id: UUID | None = None,
     parent: RunRow | None = None,
     cursor: Cursor | None = None,
     limit: int = 50,
 ) -> Sequence[RunRow]:
-    """Newest first, except the kinds in `without`; one row more than `limit` when there is a next
-    page. With `parent`, the steps that follow it.
+    """Newest first; one row more than `limit` when there is a next page. `has_evaluations` is False
+    to leave out those that are done: what follows from one is a run of its own. With `parent`, the
+    steps that follow it.
     """
     query = select(RunRow).where(RunRow.tenant_id == current_tenant_id(session))
     if project_id is not None:
@@ -60,8 +62,10 @@ async def list_runs(
         query = query.where(RunRow.state.in_(states))
     if kind is not None:
         query = query.where(RunRow.kind == kind)
-    if without:
-        query = query.where(RunRow.kind.not_in(without))
+    if kinds:
+        query = query.where(RunRow.kind.in_(kinds))
+    if not has_evaluations:
+        query = query.where(or_(RunRow.kind != "evaluate", RunRow.state != "done"))
     if trace_id is not None:
         query = query.where(RunRow.trace_id == trace_id)
     if parent is not None:

@@ -12,7 +12,9 @@ from sqlalchemy import (
     ARRAY,
     Boolean,
     CollectionAggregate,
+    ColumnElement,
     Date,
+    Select,
     Text,
     any_,
     bindparam,
@@ -178,15 +180,27 @@ def _any(texts: Iterable[str]) -> CollectionAggregate[Any]:
     return any_(literal(list(texts), ARRAY(Text)))
 
 
+def select_traces(
+    session: AsyncSession,
+    project_id: str,
+    filters: Mapping[str, str | None],
+    conditions: Iterable[ColumnElement[bool]] = (),
+) -> Select[TraceRow]:
+    """The traces of a project. `filters` are columns and their values; None does not filter."""
+    return select(TraceRow).where(
+        TraceRow.tenant_id == current_tenant_id(session),
+        TraceRow.project_id == project_id,
+        *(getattr(TraceRow, name) == value for name, value in filters.items() if value is not None),
+        *conditions,
+    )
+
+
 async def list_traces(
     session: AsyncSession,
     *,
     project_id: str,
-    outcome: str | None = None,
-    state: str | None = None,
-    task_key: str | None = None,
-    playbook: str | None = None,
-    external_id: str | None = None,
+    filters: Mapping[str, str | None],
+    conditions: Iterable[ColumnElement[bool]] = (),
     words: str = "",
     cursor: Cursor | None = None,
     limit: int = 50,
@@ -194,18 +208,7 @@ async def list_traces(
     """Newest first. Returns `limit` + 1 rows if there is a next page. `words` are a part of the
     task's description, in any case; only the newest `SEARCHED_TRACES` traces are searched.
     """
-    filters = {
-        TraceRow.outcome: outcome,
-        TraceRow.state: state,
-        TraceRow.task_key: task_key,
-        TraceRow.playbook: playbook,
-        TraceRow.external_id: external_id,
-    }
-    query = select(TraceRow).where(
-        TraceRow.tenant_id == current_tenant_id(session),
-        TraceRow.project_id == project_id,
-        *(column == value for column, value in filters.items() if value is not None),
-    )
+    query = select_traces(session, project_id, filters, conditions)
     row = TraceRow
     if words:
         newest = keyset_page(query, row.created_at, row.id, None).limit(SEARCHED_TRACES)

@@ -258,11 +258,13 @@ async def list_traces(
     rows = await queries.list_traces(
         session,
         project_id=caller.resolve_project(project_id),
-        outcome=outcome,
-        state=state,
-        task_key=task_key,
-        playbook=playbook,
-        external_id=external_id,
+        filters={
+            "outcome": outcome,
+            "state": state,
+            "task_key": task_key,
+            "playbook": playbook,
+            "external_id": external_id,
+        },
         cursor=cursor,
         limit=limit,
     )

@@ -12,7 +12,11 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.console.comparison import FieldChange, TextComparer
-from memory_api.console.queries import count_verdicts_by_week
+from memory_api.console.queries import (
+    count_unconfirmed_verdicts,
+    count_verdicts_by_week,
+    list_judged_verdicts,
+)
 from memory_api.playbooks import queries
 from memory_api.playbooks.bullets.router import bullet_response
 from memory_api.playbooks.bullets.schemas import StoredBullet
@@ -49,6 +53,8 @@ class BulletLife:
     changes: Sequence[BulletRevision]
     verdicts: Sequence[BulletVerdictRow]
     has_more_verdicts: bool
+    unconfirmed: Any
+    """The verdicts of outcomes that do not count: `helpful_count`, `harmful_count`."""
     origin: Sequence[Any]
     served: Sequence[Any]
     weeks: Sequence[tuple[date, int, int]]
@@ -68,7 +74,7 @@ async def load_life(session: AsyncSession, ref: PlaybookRef, key: str) -> Bullet
     """Also of a bullet that was deleted or merged. Raises `BulletNotFound`."""
     row = await require_bullet(session, ref, key, deleted=True)
     versions = await queries.list_bullet_versions(session, row.id, after=0, limit=MAX_VERSIONS)
-    verdicts = await queries.list_verdicts(session, row.id, None, MAX_VERDICTS)
+    verdicts = await list_judged_verdicts(session, row.id, MAX_VERDICTS + 1)
     scope = row.scope_id
     return BulletLife(
         bullet=None if row.status == "deleted" else bullet_response(row),
@@ -77,6 +83,7 @@ async def load_life(session: AsyncSession, ref: PlaybookRef, key: str) -> Bullet
         changes=_changes(versions)[::-1],
         verdicts=verdicts[:MAX_VERDICTS],
         has_more_verdicts=len(verdicts) > MAX_VERDICTS,
+        unconfirmed=await count_unconfirmed_verdicts(session, row.id),
         origin=_without_repetition(await queries.list_provenance_links(session, row.id)),
         served=await list_served_traces(session, scope, key, limit=MAX_SERVED),
         weeks=await _load_weeks(session, row.id),

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.console.forms import require_one_of
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.queries import load_tasks, sum_work
 from memory_api.console.rendering import render_page
-from memory_api.console.runs.results import describe_result
-from memory_api.console.translations import N_
+from memory_api.console.runs.kinds import GROUPS, KINDS
+from memory_api.console.runs.results import EvaluatedTrace, describe_reason, describe_result
+from memory_api.console.visit import Visit
 from memory_api.core.pagination import to_page
 from memory_api.runs import queries
 from memory_api.runs.router import get_run, list_runs, retry_run, run_response
-from memory_api.runs.schemas import RunPage
+from memory_api.runs.schemas import Run, RunPage
 
 router = APIRouter(prefix="/console/runs", route_class=ConsoleRoute, include_in_schema=False)
 
@@ -25,28 +29,6 @@ PAGE_SIZE = 50
 STATES = ("queued", "running", "done", "failed", "dead")
 LIVE_STATES = ("queued", "running")
 RETRIABLE_STATES = ("failed", "dead")
-HOUSEKEEPING = ("upkeep", "maintenance", "cleanup")
-"""Kinds that the list shows only if they are chosen."""
-KINDS = {
-    "evaluate": N_("Decides how a run of an agent ended, and judges the bullets it used"),
-    "reflect": N_("Finds out what happened in a trace and why, and writes lessons"),
-    "curate": N_("Decides which lessons change the playbook"),
-    "apply": N_("Writes the changes as a version of the playbook"),
-    "trajectory": N_("Reflects on an answer with its reasoning steps"),
-    "transcript": N_("Reflects on a chat session"),
-    "workflow": N_("Answers a question and reflects on the answer"),
-    "chunk": N_("Splits a document into parts that searches find"),
-    "agent": N_("Answers a question with sources"),
-    "agent_correction": N_("Learns from an answer that a person called wrong"),
-    "webhook": N_("Sends an event to a webhook"),
-    "budget_alert": N_("Reports that a budget is nearly spent"),
-    "cleanup": N_("Merges and removes bullets of a playbook"),
-    "reembed": N_("Computes vectors with a new embedding model"),
-    "upkeep": N_("Works through what is due for the tenant"),
-    "maintenance": N_("Deletes old rows"),
-    "erasure": N_("Removes personal data permanently"),
-}
-"""Kinds of runs, and what each of them does."""
 
 
 @router.get("")
@@ -58,30 +40,56 @@ async def show_runs(
     state: str = "",
     kind: str = "",
 ) -> Response:
+    require_one_of("state", state, ("", *STATES))
+    require_one_of("kind", kind, (*GROUPS, *KINDS))
     rows = await queries.list_runs(
         session,
         project_id=visit.project,
-        states=(state,) if state in STATES else (),
-        kind=kind[:64] or None,
-        without=() if kind else HOUSEKEEPING,
+        states=(state,) if state else (),
+        kinds=_kinds(kind, state),
+        has_evaluations=bool(kind),
         cursor=cursor,
         limit=PAGE_SIZE,
     )
     page = to_page(RunPage, rows, PAGE_SIZE, run_response)
-    traces = {run.trace_id for run in page.items if run.trace_id}
+    traces = await _load_traces(session, page.items)
     return render_page(
         visit,
         "runs/rows.html" if visit.is_partial else "runs/list.html",
         page=page,
         work=await sum_work(session, visit.project),
-        tasks=await load_tasks(session, traces) if traces else {},
-        results={run.id: describe_result(run, visit.translation) for run in page.items},
+        tasks=traces,
+        results=_describe(visit, page.items, traces),
         now=datetime.now(UTC),
         states=STATES,
-        kinds=[(name, name) for name in KINDS],
+        groups=[(name, text) for name, (text, _) in GROUPS.items()],
+        names={name: text for name, (text, _) in KINDS.items()},
         filters={"state": state, "kind": kind},
         is_first=cursor is None,
     )
+
+
+def _kinds(kind: str, state: str) -> Sequence[str]:
+    """The kinds of runs to list. What failed is listed of every kind."""
+    if not kind and state in RETRIABLE_STATES:
+        return ()
+    return GROUPS[kind][1] if kind in GROUPS else (kind,)
+
+
+async def _load_traces(session: Session, runs: Sequence[Run]) -> dict[UUID, Any]:
+    found = {run.trace_id for run in runs if run.trace_id}
+    return await load_tasks(session, found, [run.id for run in runs]) if found else {}
+
+
+def _describe(visit: Visit, runs: Sequence[Run], traces: Mapping[UUID, Any]) -> dict[UUID, str]:
+    """Run ID → its result in one sentence."""
+    results: dict[UUID, str] = {}
+    for run in runs:
+        row = traces.get(run.trace_id) if run.trace_id else None
+        outcome = (row.effective_outcome or row.outcome) if row else None
+        trace = EvaluatedTrace(outcome, row.judged_count if row else 0)
+        results[run.id] = describe_result(run, trace, visit.translation)
+    return results
 
 
 @router.get("/{run_id}")
@@ -93,13 +101,20 @@ async def show_run(
         session, caller, None, run.project_id, parent_id=run.parent_id or run.id
     )
     first = run if run.parent_id is None else await get_run(run.parent_id, session, caller)
+    steps = [first, *(item for item in chain.items[::-1] if item.id != first.id)]
+    traces = await _load_traces(session, steps)
+    name, about = KINDS.get(run.kind, (run.kind, run.kind))
     return render_page(
         visit,
         "runs/live.html" if visit.is_partial else "runs/run.html",
         run=run,
-        about=KINDS.get(run.kind, run.kind),
-        result=describe_result(run, visit.translation),
-        chain=[first, *(item for item in chain.items[::-1] if item.id != first.id)],
+        name=name,
+        about=about,
+        names={kind: text for kind, (text, _) in KINDS.items()},
+        results=_describe(visit, steps, traces),
+        reason=describe_reason(run.result, visit.translation),
+        task=traces.get(run.trace_id) if run.trace_id else None,
+        chain=steps,
         is_live=run.state in LIVE_STATES,
         can_retry=run.state in RETRIABLE_STATES,
         done=done,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -17,9 +17,10 @@ from hansei.nothing_learned import (
     why_nothing,
 )
 from memory_api.console.queries import list_decisions_on
-from memory_api.memories.queries import list_memories
+from memory_api.memories.queries import get_memories, list_memories
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
+from memory_api.runs.chain import REFLECT
 from memory_api.runs.schemas import Run
 from memory_api.traces.schemas import TraceWithEvents
 
@@ -40,6 +41,9 @@ class Learned:
     """The result of the newest evaluation: its verdict, and why nothing was reflected on."""
     why_nothing: WhyNothing
     """Why there is no lesson, if there is none. `evaluation` has the reason of the first value."""
+    known: Sequence[MemoryRow]
+    """Lessons of earlier traces that this one teaches again."""
+    has_failed_run: bool
 
     @property
     def lacks_lesson(self) -> bool:
@@ -67,12 +71,27 @@ async def load_learned(
     lessons = found[:SHOWN_LESSONS]
     decisions = await list_decisions_on(session, [lesson.id for lesson in lessons])
     reflections = [lesson for lesson in lessons if lesson.kind == MemoryKind.REFLECTION]
-    known = trace.outcome or trace.ground_truth or trace.test_report
-    why, _ = why_nothing(runs, is_open=trace.state == "open", has_outcome=bool(known))
+    evidence = trace.outcome or trace.ground_truth or trace.test_report
+    why, _ = why_nothing(runs, is_open=trace.state == "open", has_outcome=bool(evidence))
+    ids = _taught_ids(runs) - {lesson.id for lesson in lessons}
     return Learned(
         lessons,
         {decision.memory_id: decision for decision in decisions},
         {event for item in reflections for event in item.source_event_ids},
         evaluation_of(runs),
         why,
+        list((await get_memories(session, ids)).values()) if ids else [],
+        any(run.state in ("failed", "dead") for run in runs),
     )
+
+
+def _taught_ids(runs: Sequence[Run]) -> set[UUID]:
+    """The reflections and strategies that the runs name in their results."""
+    found: set[UUID] = set()
+    for run in runs:
+        result: Any = run.result if run.kind == REFLECT else None
+        if isinstance(result, dict):
+            summary = cast("dict[str, Any]", result)
+            strategies = [item["id"] for item in summary.get("strategies") or ()]
+            found |= {UUID(id) for id in (summary.get("reflection_id"), *strategies) if id}
+    return found

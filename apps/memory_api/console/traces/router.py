@@ -7,12 +7,17 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from memory_api.api.deps import CursorQuery, Reader, Session
+from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session
+from memory_api.console.forms import require_one_of
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.rendering import render_page
+from memory_api.console.runs.kinds import KINDS
+from memory_api.console.runs.results import describe_reason
 from memory_api.console.traces.event_lines import count_tokens, event_lines
 from memory_api.console.traces.lessons import load_learned
+from memory_api.console.traces.queries import ADVICE, count_newest, had_advice, load_advice
 from memory_api.core.pagination import to_page
+from memory_api.playbooks.queries import count_reviews
 from memory_api.runs.router import list_runs
 from memory_api.traces import queries
 from memory_api.traces.router import get_trace, list_trace_events, list_traces, trace_response
@@ -35,24 +40,35 @@ async def show_traces(
     words: Name = "",
     outcome: str = "",
     playbook: Name = "",
+    advice: str = "",
     task_key: Name = "",
 ) -> Response:
+    require_one_of("outcome", outcome, ("", *OutcomeType))
+    require_one_of("advice", advice, ("", *ADVICE))
+    columns = {"outcome": outcome, "task_key": task_key, "playbook": playbook}
+    wanted = {name: value or None for name, value in columns.items()}
+    conditions = had_advice(advice)
     rows = await queries.list_traces(
         session,
         project_id=visit.project,
-        outcome=outcome if outcome in set(OutcomeType) else None,
-        task_key=task_key or None,
-        playbook=playbook or None,
+        filters=wanted,
+        conditions=conditions,
         words=words.strip(),
         cursor=cursor,
         limit=PAGE_SIZE,
     )
-    filters = {"words": words, "outcome": outcome, "playbook": playbook, "task_key": task_key}
+    page = to_page(TracePage, rows, PAGE_SIZE, trace_response)
+    is_counted = cursor is None and not words.strip()
     return render_page(
         visit,
         "traces/list.html",
-        page=to_page(TracePage, rows, PAGE_SIZE, trace_response),
-        filters=filters,
+        page=page,
+        advice=await load_advice(session, [trace.id for trace in page.items]),
+        counts=(
+            await count_newest(session, visit.project, wanted, conditions) if is_counted else None
+        ),
+        playbooks=[row.name for row in await count_reviews(session, visit.project)],
+        filters={"words": words, "advice": advice, **columns},
         searched=queries.SEARCHED_TRACES if words.strip() else 0,
         outcomes=[outcome.value for outcome in OutcomeType],
         is_first=cursor is None,
@@ -61,13 +77,19 @@ async def show_traces(
 
 @router.get("/{trace_id}")
 async def show_trace(
-    trace_id: UUID, visit: CurrentVisit, session: Session, caller: Reader, cursor: CursorQuery
+    trace_id: UUID,
+    visit: CurrentVisit,
+    session: Session,
+    runtime: RuntimeDep,
+    caller: Reader,
+    cursor: CursorQuery,
 ) -> Response:
     trace = await get_trace(trace_id, session, caller)
     events, next_cursor = trace.events, trace.next_cursor
     if cursor is not None:
         later = await list_trace_events(trace_id, session, caller, cursor, limit=PAGE_SIZE)
         events, next_cursor = later.items, later.next_cursor
+    found = await load_advice(session, [trace_id])
     runs = await list_runs(session, caller, None, trace.project_id, trace_id=trace_id)
     learned = await load_learned(session, trace, runs.items)
     attempts = await _load_attempts(session, caller, trace.project_id, trace.task_key)
@@ -78,6 +100,10 @@ async def show_trace(
         lines=event_lines(events, trace.id, attempts),
         tokens=count_tokens(trace),
         learned=learned,
+        is_enabled=runtime.settings.reflective_memory_enabled,
+        advice=found.get(trace_id),
+        reason=describe_reason(learned.evaluation, visit.translation),
+        names={kind: text for kind, (text, _) in KINDS.items()},
         next_cursor=next_cursor,
         is_first=cursor is None,
         runs=runs.items[::-1],
