@@ -48,7 +48,6 @@ COUNTED = table(
 )
 """The view of the verdicts that the counters of bullets include."""
 MAX_COUNTED_RUNS = 1_000
-MAX_COUNTED_TRACES = 2_000
 
 
 async def get_valid_session(
@@ -115,7 +114,8 @@ async def list_harmful_bullets(
     session: AsyncSession, project: str, since: datetime, before: datetime, limit: int
 ) -> Sequence[Any]:
     """Bullets with more harmful than helpful verdicts since a time, the most harmful first: of
-    `playbook`, `key`, `content`, `harmful_count`, `helpful_count`, and the same counts of the time
+    `playbook`, `key`, `content`, `status`, `harmful_count`, `helpful_count`, and the same counts
+    of the time
     from `before` to `since` as `earlier_harmful_count` and `earlier_helpful_count`. As in the
     counters of a bullet, one verdict of each trace counts, and that of an outcome only if it is
     confirmed.
@@ -144,6 +144,7 @@ async def list_harmful_bullets(
         _select_bullets(
             session,
             project,
+            bullet.status,
             counted.c.harmful_count,
             counted.c.helpful_count,
             counted.c.earlier_harmful_count,
@@ -221,11 +222,24 @@ def _counted_verdicts(session: AsyncSession, since: datetime) -> Any:
 
 
 async def list_newest_bullets(session: AsyncSession, project: str, limit: int) -> Sequence[Any]:
-    """The bullets that were added last: of `playbook`, `key`, `content`, `status`."""
+    """The bullets that were added last: of `playbook`, `key`, `content`, `status`, `created_at`."""
     bullet = MemoryRow
-    statement = _select_bullets(session, project, bullet.status)
+    statement = _select_bullets(session, project, bullet.status, bullet.created_at)
     statement = statement.order_by(bullet.created_at.desc(), bullet.id.desc()).limit(limit)
     return (await session.execute(statement)).all()
+
+
+async def count_reflections(session: AsyncSession, project: str, since: datetime) -> int:
+    """The reflections that were written since a time, also without a playbook."""
+    memory = MemoryRow
+    statement = select(func.count()).where(
+        memory.tenant_id == current_tenant_id(session),
+        memory.project_id == project,
+        memory.kind == MemoryKind.REFLECTION,
+        memory.status != MemoryStatus.DELETED,
+        memory.created_at >= since,
+    )
+    return (await session.execute(statement)).scalar_one()
 
 
 async def count_helpful_bullets(session: AsyncSession, project: str) -> int:
@@ -344,25 +358,3 @@ async def list_decisions_on(session: AsyncSession, memory_ids: Sequence[UUID]) -
         .order_by(row.updated_at)
     )
     return (await session.execute(query)).all()
-
-
-async def list_outcomes(
-    session: AsyncSession, project: str, playbook: str, since: datetime
-) -> Sequence[Any]:
-    """`created_at` and `effective_outcome` of the newest 2,000 traces of a playbook whose outcome
-    is known, since a time, newest first.
-    """
-    trace = TraceRow
-    statement = (
-        select(trace.created_at, trace.effective_outcome)
-        .where(
-            trace.tenant_id == current_tenant_id(session),
-            trace.project_id == project,
-            trace.playbook == playbook,
-            trace.effective_outcome.is_not(None),
-            trace.created_at >= since,
-        )
-        .order_by(trace.created_at.desc())
-        .limit(MAX_COUNTED_TRACES)
-    )
-    return (await session.execute(statement)).all()

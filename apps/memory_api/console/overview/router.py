@@ -9,6 +9,7 @@ from memory_api.console.charts import Chart, Series, draw_chart
 from memory_api.console.overview.summary import OverviewData, load_overview
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.rendering import (
+    NO_VALUE,
     format_number,
     format_short_day,
     format_usd,
@@ -44,12 +45,18 @@ async def show_overview(
 def _success_chart(visit: Visit, data: OverviewData) -> Chart:
     _, locale = visit.translation.gettext, visit.translation.locale
     weeks = data.improvement.weeks
+    sides = [(_("With advice"), "with_rate"), (_("Without advice"), "without_rate")]
+    if not any(row[name] is not None for row in weeks for _text, name in sides):
+        sides = [(_("Success"), "rate")]
     return draw_chart(
         "bar",
         _("Share of successful agent runs by week"),
         [format_short_day(row["week"], locale) for row in weeks],
-        [Series(_("Success"), [100 * row["rate"] for row in weeks])],
-        format=lambda value: f"{format_number(value, locale)} %",
+        [
+            Series(text, [None if row[name] is None else 100 * row[name] for row in weeks])
+            for text, name in sides
+        ],
+        format=lambda value: NO_VALUE if value is None else f"{format_number(value, locale)} %",
         summary=_("Last 12 weeks, by their Monday"),
     )
 

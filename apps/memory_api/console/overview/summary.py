@@ -16,6 +16,7 @@ from memory_api.analytics.questions import MAX_ROWS, Question, QuestionFilter
 from memory_api.budgets.usage import UsageFilter, sum_usage
 from memory_api.console.queries import (
     count_helpful_bullets,
+    count_reflections,
     list_harmful_bullets,
     list_newest_bullets,
 )
@@ -40,7 +41,8 @@ class OverviewData:
     """
 
     improvement: Improvement
-    learned: Mapping[str, int]
+    trace_count: int
+    reflection_count: int
     changed: Mapping[str, int]
     traces_by_day: Mapping[date, int]
     bullets_by_day: Mapping[date, int]
@@ -78,16 +80,15 @@ async def load_overview(
     )
     week = _last_days(now, WEEK_DAYS)
     month = _last_days(now, COST_DAYS)
-    flow = await load_answer(session, Question.FUNNEL, _filter(project, week[0], now))
     churn = await load_answer(session, Question.CHURN, _filter(project, week[0], now))
     sizes = await load_answer(session, Question.PLAYBOOK_SIZES, _filter(project, month[0], now))
     start = _midnight(month[0])
     costs = await sum_usage(session, ["day"], UsageFilter(start, project_id=project))
     traces = await count_traces_by_day(session, project, start)
-    learned = _sum_by(_objects(flow), "stage", "count")
     return OverviewData(
         improvement=improvement_of(_objects(outcomes), advice_holdout_share),
-        learned={**learned, "traces": sum(traces.get(day, 0) for day in week)},
+        trace_count=sum(traces.get(day, 0) for day in week),
+        reflection_count=await count_reflections(session, project, _midnight(week[0])),
         changed=_column_sums(churn),
         traces_by_day=_fill(traces, month),
         bullets_by_day=_fill(_sum_by(_objects(sizes), "day", "added_count"), month),

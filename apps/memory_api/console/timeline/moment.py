@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -13,7 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.console.charts import Chart, Series, draw_chart
 from memory_api.console.comparison import FieldChange, TextComparer
-from memory_api.console.queries import MAX_COUNTED_TRACES, list_outcomes
+from memory_api.console.timeline.queries import (
+    MAX_COUNTED_TRACES,
+    list_outcomes,
+    load_deciders,
+)
 from memory_api.core.pagination import Cursor
 from memory_api.playbooks import queries
 from memory_api.playbooks.bullet_rows import to_bullets
@@ -48,16 +52,18 @@ class ComparedBullet:
 
 @dataclass(frozen=True)
 class VersionSummary:
-    """A version in the list: the first bullets that it changed, how many more it changed, and the
-    agent runs from this version to the next one. `run_count` counts those of known outcome; None if
+    """A version in the list: the first bullets that it changed, how many more it changed, who
+    accepted it if it was a proposal, and the agent runs from this version to the next one. `runs`
+    and `control_runs`, those without advice, are counts of known outcomes and of successes; None if
     the version is older than the runs that were counted.
     """
 
     row: PlaybookVersionRow
     changes: Sequence[Any]
     more_count: int
-    run_count: int | None
-    success_count: int
+    decider: str | None
+    runs: tuple[int, int] | None
+    control_runs: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
@@ -127,27 +133,37 @@ async def _summarize(
     runs = await list_outcomes(session, playbook.project_id, playbook.name, rows[-1].created_at)
     counted_since = runs[-1].created_at if len(runs) == MAX_COUNTED_TRACES else None
     starts = [row.created_at for row in reversed(rows)]
-    outcomes: dict[int, list[str]] = defaultdict(list)
+    ended: dict[int, list[Any]] = defaultdict(list)
     for run in runs:
-        outcomes[rows[-1].version + bisect_right(starts, run.created_at) - 1].append(
-            run.effective_outcome
-        )
+        ended[rows[-1].version + bisect_right(starts, run.created_at) - 1].append(run)
+    deciders = await load_deciders(session, playbook.scope_id, [row.version for row in rows])
     summaries: list[VersionSummary] = []
     for row in rows:
         shown = [change for change in changed if change.playbook_version == row.version]
         total = row.added_count + row.updated_count + row.removed_count
         is_counted = counted_since is None or row.created_at >= counted_since
-        found = outcomes[row.version]
+        found = ended[row.version]
         summaries.append(
             VersionSummary(
                 row=row,
                 changes=shown,
                 more_count=max(0, total - len(shown)) if shown else 0,
-                run_count=len(found) if is_counted else None,
-                success_count=found.count(OutcomeType.SUCCESS),
+                decider=deciders.get(row.version),
+                runs=_count(run for run in found if run.advice != "control")
+                if is_counted
+                else None,
+                control_runs=_count(run for run in found if run.advice == "control")
+                if is_counted
+                else None,
             )
         )
     return summaries
+
+
+def _count(runs: Iterable[Any]) -> tuple[int, int]:
+    """How many agent runs, and how many of them succeeded."""
+    outcomes = [run.effective_outcome for run in runs]
+    return len(outcomes), outcomes.count(OutcomeType.SUCCESS)
 
 
 def compare_diff(diff: PlaybookDiff) -> list[ComparedBullet]:

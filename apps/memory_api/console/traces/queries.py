@@ -23,7 +23,7 @@ that is known.
 
 def had_advice(advice: str) -> list[ColumnElement[bool]]:
     """The condition of the traces with one of `ADVICE`; none for an empty text."""
-    retrieval = exists().where(*_retrieval_of_trace())
+    retrieval = exists().where(*retrieval_of_trace())
     has = or_(retrieval.where(_has_bullets()), func.cardinality(TraceRow.used_bullet_keys) > 0)
     is_control = retrieval.where(RetrievalRow.advice_held_out.is_(True))
     conditions = {"with": has, "control": is_control, "none": and_(not_(has), not_(is_control))}
@@ -35,8 +35,8 @@ async def load_advice(session: AsyncSession, trace_ids: Collection[UUID]) -> dic
     they are not known.
     """
     statement = (
-        select(TraceRow.id, _advice().label("advice"), RetrievalRow.bullet_keys)
-        .outerjoin(RetrievalRow, and_(*_retrieval_of_trace()))
+        select(TraceRow.id, advice_column().label("advice"), RetrievalRow.bullet_keys)
+        .outerjoin(RetrievalRow, and_(*retrieval_of_trace()))
         .where(TraceRow.tenant_id == current_tenant_id(session), TraceRow.id.in_(trace_ids))
     )
     return {row.id: row for row in (await session.execute(statement)).all()}
@@ -60,9 +60,9 @@ async def count_newest(
     )
     outcome = func.coalesce(TraceRow.effective_outcome, TraceRow.outcome)
     rows = (
-        select(_advice().label("advice"), outcome.label("outcome"))
+        select(advice_column().label("advice"), outcome.label("outcome"))
         .join(newest, newest.c.id == TraceRow.id)
-        .outerjoin(RetrievalRow, and_(*_retrieval_of_trace()))
+        .outerjoin(RetrievalRow, and_(*retrieval_of_trace()))
         .where(TraceRow.tenant_id == current_tenant_id(session))
         .subquery()
     )
@@ -78,7 +78,7 @@ async def count_newest(
     return (await session.execute(statement)).one()
 
 
-def _retrieval_of_trace() -> list[ColumnElement[bool]]:
+def retrieval_of_trace() -> list[ColumnElement[bool]]:
     return [
         RetrievalRow.tenant_id == TraceRow.tenant_id,
         RetrievalRow.id == TraceRow.retrieval_id,
@@ -91,7 +91,7 @@ def _has_bullets() -> ColumnElement[bool]:
     )
 
 
-def _advice() -> ColumnElement[str]:
+def advice_column() -> ColumnElement[str]:
     return case(
         (RetrievalRow.advice_held_out.is_(True), "control"),
         (or_(_has_bullets(), func.cardinality(TraceRow.used_bullet_keys) > 0), "with"),

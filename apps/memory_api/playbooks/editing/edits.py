@@ -331,9 +331,7 @@ async def update_settings(
                     session, "playbook.configured", f"playbook:{ref.name}", details
                 )
 
-        return ChangePlan(
-            "settings", {}, state, changes_settings=bool(changed), after_write=set_settings
-        )
+        return ChangePlan("settings", {}, state, changed_settings=changed, after_write=set_settings)
 
     await change_playbook(
         runtime, tenant_id, ref, plan, author, ChangeConditions(if_match, create_missing=True)

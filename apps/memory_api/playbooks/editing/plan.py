@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -84,8 +85,8 @@ class ChangePlan:
     created_at: datetime | None = None
     """When an imported playbook was created; None does not change the time."""
     deletes_playbook: bool = False
-    changes_settings: bool = False
-    """Whether `after_write` changes settings, which makes a version even without other changes."""
+    changed_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The settings that `after_write` changes, which makes a version even without other changes."""
     after_write: Callable[[ChangeResult], Awaitable[None]] | None = None
     """Called once with the result, in the transaction that writes the version."""
 

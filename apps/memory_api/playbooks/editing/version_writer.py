@@ -61,7 +61,7 @@ async def write_version(
     sections = [section.model_dump() for section in plan.after.sections]
     sections_changed = sections != playbook.sections
     first_import = playbook.version == 0 and plan.change_type == "import"
-    settings_changed = sections_changed or plan.changes_settings
+    settings_changed = sections_changed or bool(plan.changed_settings)
     if not (deleted or changed or first_import or plan.deletes_playbook or settings_changed):
         await _set_positions(session, playbook, positions)
         return ChangeResult(playbook.version, False, playbook.active_count, plan.results)
@@ -121,9 +121,16 @@ async def _delete_all_bullets(
 
 
 def _version_reason(plan: ChangePlan, author: ChangeAuthor, keys: Sequence[str]) -> str | None:
-    """The reason of the author; without one, the reasons of the bullets, as far as they fit."""
+    """The reason of the author; without one, the changed settings or the reasons of the bullets, as
+    far as they fit.
+    """
     if author.reason:
         return author.reason
+    if plan.changed_settings:
+        settings = plan.changed_settings.items()
+        return ", ".join(
+            f"{name}: {'none' if value is None else value}" for name, value in settings
+        )
     lines = [f"{key}: {plan.reasons[key]}" for key in keys if plan.reasons.get(key)]
     text = "\n".join(lines)
     if len(text) <= MAX_REASON_LENGTH:
