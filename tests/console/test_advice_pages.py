@@ -78,3 +78,25 @@ async def test_run_says_how_the_agent_run_ended(
     page = plain(await owner_of.get(f"/console/runs/{run}"))
     assert "Success; no reflection needed" in page
     assert "A plain success teaches nothing new" in page
+
+
+async def test_error_pages_use_words_of_the_console(owner_of, api) -> None:
+    assert (await api.get("/")).headers["location"] == "/console"
+    page = await owner_of.get("/console/traces/not-an-id")
+    assert page.status_code == 404
+    assert "There is no such trace." in page.text
+    assert "From” is after" in plain(
+        await owner_of.get("/console/analytics/churn?since=2026-02-01&until=2026-01-01")
+    )
+    wrong = await owner_of.send("/console/keys", name="a", scope="read", project="typing eror")
+    assert wrong.status_code == 422
+    assert "has no trace. Check its name" in wrong.text
+    fields = {"name": "a", "scope": "read", "project": "new", "is_new": "1"}
+    assert (await owner_of.send("/console/keys", **fields)).status_code == 201
+    assert "hansei eval run" in (await owner_of.get("/console/more")).text
+    asked = await owner_of.send("/console/agent-runs", query="When?")
+    assert asked.status_code == 422
+    assert "No collection to search" in asked.text
+    await api.post(f"{BOOK}/bullets", json={"content": "Look up the order."})
+    empty = await owner_of.send("/console/playbooks/support/new", content="", section="OTHERS")
+    assert "Text: Must not be empty." in empty.text

@@ -279,7 +279,8 @@ async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     assert 'data-every="1"' in (await owner_of.get(url)).text
     await agent.work()
     page = (await owner_of.get(url)).text
-    assert "The agent asks you" in page
+    assert "Hansei asks you" in page
+    assert "No passage fits the question." in page
     action = re.search(r'action="([^"]+/answer/[^"]+)"', page)
     assert action
     text = "How many working days do parcels to Norway take?"
@@ -393,7 +394,10 @@ async def test_costs_and_budgets(owner_of, console, tenant, api) -> None:
     reader = await console(tenant.keys["read"])
     assert (await reader.send("/console/costs/budgets", **fields)).status_code == 403
     wrong = await owner_of.send("/console/costs/budgets", period="day", usd="much")
-    assert (wrong.status_code, "usd: Must be a number." in wrong.text) == (422, True)
+    assert (wrong.status_code, "US dollars: Must be a number, such as 2.50." in wrong.text) == (
+        422,
+        True,
+    )
     neither = await owner_of.send("/console/costs/budgets", period="day")
     assert "Each budget needs US dollars (<code>usd</code>)" in neither.text
     unknown = await owner_of.send("/console/costs/budgets", **fields | {"purpose": "nonsense"})

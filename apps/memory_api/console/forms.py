@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from memory_api.api.problems import describe_field_error
 from memory_api.api.request_body import MAX_BODY, UnsupportedMediaType, media_type, read_body
+from memory_api.console.error_texts import FIELD_LABELS, describe_form_error
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.json_input import replace_unstorable
 from memory_api.core.secret_redaction import redact
@@ -88,8 +89,10 @@ def validate_body(model: type[Body], values: Mapping[str, Any]) -> Body:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        first = describe_field_error(dict(error.errors()[0]), model)
-        field, message = first["field"], first["message"]
+        item = dict(error.errors()[0])
+        first = describe_field_error(item, model)
+        field, message = first["field"], describe_form_error(item, first["message"])
         if field == "body":  # several fields together
             raise InvalidRequest(message) from None
-        raise InvalidRequest(f"{field}: {message}", field=field) from None
+        label = FIELD_LABELS.get(field, field)
+        raise InvalidRequest(f"{label}: {message}", field=field) from None

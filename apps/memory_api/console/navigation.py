@@ -32,5 +32,6 @@ NAVIGATION = (
     NavigationItem(("sql",), N_("SQL")),
     NavigationItem(("costs",), N_("Costs")),
     NavigationItem(("keys",), N_("API keys"), scope="admin"),
+    NavigationItem(("more",), N_("More")),
 )
 """In the order of the page. The first segment of an address decides which item is marked."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import structlog
 from fastapi import Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 
@@ -17,6 +18,7 @@ from memory_api.api.deps import runtime_of
 from memory_api.api.problems import to_problem
 from memory_api.api.route import refuse_nul
 from memory_api.api.spooled_response import spool_large_response
+from memory_api.console.error_texts import MISSING, NO_PAGE, explain
 from memory_api.console.forms import CSRF_FIELD, SentForm, read_form
 from memory_api.console.rendering import render_page
 from memory_api.console.session import (
@@ -27,7 +29,7 @@ from memory_api.console.session import (
     is_csrf_token,
 )
 from memory_api.console.visit import LoginRequired, Visit, anonymous_visit, begin_visit
-from memory_api.core.errors import Forbidden
+from memory_api.core.errors import Forbidden, NotFound
 
 log = structlog.get_logger()
 
@@ -139,9 +141,9 @@ def error_page(visit: Visit, error: Exception) -> Response:
     """Any error as a page, with the status and the text of the API; for `console.js`, what is wrong
     with its form.
     """
-    problem = to_problem(error)
+    problem = to_problem(_as_missing_page(error))
     body = json.loads(bytes(problem.body))
-    status, detail = problem.status_code, body["detail"]
+    status, detail = problem.status_code, explain(body["detail"], visit.translation)
     if visit.is_form_of_script:
         field = next((item["field"] for item in body.get("errors") or ()), "")
         response = render_page(visit, "form_error.html", status, detail=detail, field=field)
@@ -150,6 +152,15 @@ def error_page(visit: Visit, error: Exception) -> Response:
     if "retry-after" in problem.headers:
         response.headers["Retry-After"] = problem.headers["retry-after"]
     return response
+
+
+def _as_missing_page(error: Exception) -> Exception:
+    """A mistyped ID in the address is a page that does not exist."""
+    if isinstance(error, RequestValidationError):
+        item = error.errors()[0]
+        if item["type"] == "uuid_parsing" and item["loc"][0] == "path":
+            return NotFound(MISSING.get(item["loc"][-1], NO_PAGE))
+    return error
 
 
 async def _get_visit(request: Request) -> Visit:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -18,6 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from hansei.hidden_text import HIDDEN
+from memory_api.console.error_texts import explain
 from memory_api.console.navigation import NAVIGATION
 from memory_api.console.translations import LANGUAGES, Translation, load_translation
 from memory_api.console.visit import THEMES, Visit
@@ -121,6 +122,7 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
         "cell": cell,
         "actor": actor,
         "code_spans": code_spans,
+        "explain": partial(explain, translation=translation),
         "readable_json": readable_json,
         "translate": translation.gettext,
     }

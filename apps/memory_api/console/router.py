@@ -16,6 +16,7 @@ from memory_api.console.analytics.router import router as analytics_router
 from memory_api.console.bullets.router import router as bullets_router
 from memory_api.console.collections.router import router as collections_router
 from memory_api.console.costs.router import router as costs_router
+from memory_api.console.error_texts import NO_PAGE
 from memory_api.console.keys.router import router as keys_router
 from memory_api.console.overview.router import router as overview_router
 from memory_api.console.pages import (
@@ -153,11 +154,25 @@ async def set_preferences(
     return response
 
 
+@private.get("/more")
+async def show_more(visit: CurrentVisit, caller: Reader) -> Response:
+    """What the console does not do, and the command that does it."""
+    return render_page(visit, "more.html")
+
+
 @private.get("/{path:path}")
 async def show_missing_page(path: str) -> Response:
-    raise NotFound("There is no such page.")
+    raise NotFound(NO_PAGE)
+
+
+root = APIRouter(include_in_schema=False)
+
+
+@root.get("/")
+async def go_to_console() -> Response:
+    return RedirectResponse(COOKIE_PATH, 307)
 
 
 router = APIRouter()
-for part in (public, *PAGES, private):
+for part in (root, public, *PAGES, private):
     router.include_router(part)

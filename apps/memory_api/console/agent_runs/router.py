@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.collections.router import list_collections
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.rendering import render_page
-from memory_api.core.errors import HanseiError
+from memory_api.console.visit import Visit
+from memory_api.core.errors import HanseiError, InvalidRequest
 from memory_api.grace.queries import list_events
 from memory_api.grace.router import (
     answer_intervention,
@@ -23,26 +26,49 @@ from memory_api.grace.router import (
     record_agent_feedback,
 )
 from memory_api.grace.schemas import (
+    AgentRun,
     AnswerInterventionRequest,
     CreateAgentRunRequest,
     RecordAgentFeedbackRequest,
 )
+from memory_api.playbooks.queries import count_reviews
+from memory_api.runtime import Runtime
 
 router = APIRouter(prefix="/console/agent-runs", route_class=ConsoleRoute, include_in_schema=False)
 
 PAGE_SIZE = 30
 MAX_EVENTS = 200
+MAX_COLLECTIONS = 50
+"""Names of collections that the form suggests."""
 LIVE_STATES = ("queued", "running")
 
 
 @router.get("")
 async def show_agent_runs(
-    visit: CurrentVisit, session: Session, caller: Reader, cursor: CursorQuery
+    visit: CurrentVisit, session: Session, runtime: RuntimeDep, caller: Reader, cursor: CursorQuery
 ) -> Response:
     page = await list_agent_runs(session, caller, cursor, visit.project, limit=PAGE_SIZE)
     return render_page(
-        visit, "agent_runs/list.html", page=page, is_first=cursor is None, asked={}, problem=""
+        visit,
+        "agent_runs/list.html",
+        page=page,
+        is_first=cursor is None,
+        asked={},
+        problem="",
+        **await _load_surroundings(visit, session, runtime, caller),
     )
+
+
+async def _load_surroundings(
+    visit: Visit, session: Session, runtime: Runtime, caller: Reader
+) -> dict[str, Any]:
+    """What the form of a question needs to know."""
+    found = await list_collections(session, caller, None, visit.project, MAX_COLLECTIONS)
+    return {
+        "has_model": runtime.llm is not None,
+        "collections": [collection.name for collection in found.items],
+        "playbooks": [row.name for row in await count_reviews(session, visit.project)],
+    }
 
 
 @router.post("")
@@ -56,7 +82,10 @@ async def ask_agent(
         "collections": form.words("collections"),
         "previous_run_id": form.text("previous_run_id") or None,
     }
+    around = await _load_surroundings(visit, session, runtime, caller)
     try:
+        if not around["collections"]:
+            raise InvalidRequest("Create a collection first: there is nothing to search.")
         body = validate_body(CreateAgentRunRequest, values)
         run = await create_agent_run(body, runtime, session, caller, Response())
     except HanseiError as error:
@@ -69,13 +98,18 @@ async def ask_agent(
             is_first=True,
             asked={name: form.text(name) for name in ("query", "playbook", "collections")},
             problem=error.detail,
+            **around,
         )
     return RedirectResponse(visit.link("agent-runs", str(run.id)), 303)
 
 
 @router.get("/{agent_run_id}")
 async def show_agent_run(
-    agent_run_id: UUID, visit: CurrentVisit, session: Session, caller: Reader
+    agent_run_id: UUID,
+    visit: CurrentVisit,
+    session: Session,
+    runtime: RuntimeDep,
+    caller: Reader,
 ) -> Response:
     run = await get_agent_run(agent_run_id, session, caller)
     questions = await list_interventions(agent_run_id, session, caller)
@@ -86,7 +120,15 @@ async def show_agent_run(
         events=await list_events(session, agent_run_id, 0, MAX_EVENTS),
         answered=[item for item in questions.items if item.state != "open"],
         is_live=run.state in LIVE_STATES,
+        has_model=runtime.llm is not None,
+        found_nothing=_found_nothing(run),
     )
+
+
+def _found_nothing(run: AgentRun) -> bool:
+    """Whether a person is asked because a search found nothing."""
+    step_id = run.intervention.step_id if run.intervention else None
+    return any(step.step_id == step_id and not step.confidence for step in run.steps)
 
 
 @router.post("/{agent_run_id}/answer/{intervention_id}")

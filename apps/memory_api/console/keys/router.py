@@ -11,6 +11,8 @@ from memory_api.api.deps import Admin, ApiStateDep, CursorQuery, RuntimeDep, Ses
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.rendering import render_page
+from memory_api.core.errors import InvalidRequest
+from memory_api.maintenance.retention.queries import list_projects
 from memory_api.tenants.router import create_api_key, list_api_keys, revoke_api_key
 from memory_api.tenants.schemas import CreateApiKeyRequest
 
@@ -35,10 +37,16 @@ async def show_keys(
 @router.post("")
 async def create_key(visit: CurrentVisit, session: Session, caller: Admin, form: Form) -> Response:
     """The answer is the page itself, so that the key is in no address and no cookie."""
+    project = form.text("project")
+    if project and not form.is_set("is_new") and project not in await list_projects(session):
+        raise InvalidRequest(
+            f"Project '{project}' has no trace. Check its name, or check “The project is new”.",
+            field="project",
+        )
     values = {
         "name": form.text("name") or None,
         "scopes": [form.text("scope")],
-        "project_id": form.text("project") or caller.project_id,
+        "project_id": project or caller.project_id,
     }
     body = validate_body(CreateApiKeyRequest, values)
     created = await create_api_key(body, session, caller)

@@ -29,7 +29,7 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class EvaluatedTrace:
+class JudgedTrace:
     """What the page of a run knows about its trace."""
 
     outcome: str | None
@@ -37,7 +37,7 @@ class EvaluatedTrace:
     """Bullets that the run judged."""
 
 
-def describe_result(run: Run, trace: EvaluatedTrace, translation: Translation) -> str:
+def describe_result(run: Run, trace: JudgedTrace, translation: Translation) -> str:
     """The result of a step of learning; '' for other runs and before the end."""
     _ = translation.gettext
     result = _result_of(run)
@@ -66,7 +66,7 @@ def _result_of(run: Run) -> Mapping[str, Any]:
 
 
 def _describe_evaluation(
-    result: Mapping[str, Any], trace: EvaluatedTrace, translation: Translation
+    result: Mapping[str, Any], trace: JudgedTrace, translation: Translation
 ) -> str:
     """Such as "Success; 8 bullets judged; no reflection needed"."""
     _, ngettext = translation.gettext, translation.ngettext

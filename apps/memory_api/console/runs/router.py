@@ -16,7 +16,7 @@ from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.queries import load_tasks, sum_work
 from memory_api.console.rendering import render_page
 from memory_api.console.runs.kinds import GROUPS, KINDS
-from memory_api.console.runs.results import EvaluatedTrace, describe_reason, describe_result
+from memory_api.console.runs.results import JudgedTrace, describe_reason, describe_result
 from memory_api.console.visit import Visit
 from memory_api.core.pagination import to_page
 from memory_api.runs import queries
@@ -87,7 +87,7 @@ def _describe(visit: Visit, runs: Sequence[Run], traces: Mapping[UUID, Any]) -> 
     for run in runs:
         row = traces.get(run.trace_id) if run.trace_id else None
         outcome = (row.effective_outcome or row.outcome) if row else None
-        trace = EvaluatedTrace(outcome, row.judged_count if row else 0)
+        trace = JudgedTrace(outcome, row.judged_count if row else 0)
         results[run.id] = describe_result(run, trace, visit.translation)
     return results
 
