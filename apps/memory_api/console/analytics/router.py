@@ -121,12 +121,11 @@ async def show_answer(
         is_complete = len(rows) <= MAX_PLAYBOOKS
         is_unknown = is_complete and playbook not in ("", *shown["playbooks"])
         if is_unknown and not visit.later:
-            shown |= {"unknown_playbook": playbook, "is_reversed": False}
+            shown["unknown_playbook"] = playbook
             return render_page(visit, "analytics/answer.html", **shown)
         if not is_complete and playbook not in ("", *shown["playbooks"]):
             shown["playbooks"].insert(0, playbook)
-    shown["is_reversed"] = has_period(question) and first > last
-    if not (visit.later or csv) or shown["is_reversed"]:
+    if not (visit.later or csv):
         return render_page(visit, "analytics/answer.html", **shown)
     answer = await get_analytics(
         question,
