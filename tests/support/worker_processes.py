@@ -37,6 +37,7 @@ from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api import worker
 from memory_api.bootstrap import open_runtime
+from memory_api.runs.standstill import watch_loop
 from tests.support.steps import InterruptedStep
 steps = dict(worker.RUN_STEPS)
 {patch}
@@ -46,7 +47,8 @@ async def main():
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     settings = Settings(_env_file=None, lease_seconds={lease}, max_attempts=3)
     async with open_runtime(settings, sys.argv[1], background=True) as runtime:
-        await worker.run_worker(runtime, stop, steps)
+        with watch_loop(sys.argv[1], max_seconds={max_standstill}):
+            await worker.run_worker(runtime, stop, steps)
 configure_logging("json", "info")
 asyncio.run(main())
 """
@@ -58,6 +60,17 @@ async def slow(runtime, run):
     await asyncio.sleep({seconds})
 steps["reflect"] = InterruptedStep("reflect", slow)
 """
+STANDING = """
+import time
+async def standing(runtime, run):
+    print("AT WORK", flush=True)
+    if run.max_attempts != {attempts}:
+        await asyncio.sleep(600)
+    await asyncio.sleep(0.5)
+    {standstill}
+steps["reflect"] = InterruptedStep("reflect", standing)
+"""
+"""A run with this number of attempts holds the event loop."""
 DEADLY = """
 import os, signal
 async def deadly(runtime, run):
@@ -138,8 +151,10 @@ async def start_worker(
     await database.server.run("truncate tickets", database.name)
     started: list[WorkerProcess] = []
 
-    async def start(*, lease: float = 30, patch: str = "") -> WorkerProcess:
-        program = PROGRAM.format(lease=lease, patch=patch)
+    async def start(
+        *, lease: float = 30, max_standstill: float = 15, patch: str = ""
+    ) -> WorkerProcess:
+        program = PROGRAM.format(lease=lease, max_standstill=max_standstill, patch=patch)
         worker = WorkerProcess(program, database.url("hansei_worker"))
         started.append(worker)
         return worker

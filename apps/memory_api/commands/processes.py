@@ -37,6 +37,7 @@ from memory_api.evaluation.evaluators.registry import check_settings
 from memory_api.llm.registry import check_model_settings
 from memory_api.main import create_app
 from memory_api.playbooks.sections import check_section_file
+from memory_api.runs.standstill import watch_loop
 from memory_api.runtime import Runtime
 from memory_api.worker import run_worker
 
@@ -109,7 +110,7 @@ async def _serve(settings: Settings, url: str, listener: socket.socket) -> None:
             )
         )
         stop = asyncio.Event()
-        with watch_parent(stop, signals=False):
+        with watch_parent(stop, signals=False), watch_loop():
             watcher = asyncio.create_task(_shut_down_on(stop, server))
             await server.serve(sockets=[listener])
             watcher.cancel()
@@ -176,6 +177,6 @@ async def _work(settings: Settings, url: str) -> None:
         await _check_database(runtime)
         freeze_startup_objects()
         stop = asyncio.Event()
-        with watch_parent(stop):
+        with watch_parent(stop), watch_loop(url):
             async with serve_worker_metrics(runtime):
                 await run_worker(runtime, stop)

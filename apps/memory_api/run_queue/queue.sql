@@ -114,6 +114,10 @@ set taken_by = null, heartbeat_at = null, due_at = now() + r.delay
 from unnest($1::bigint[], $2::interval[]) r (id, delay)
 where t.id = r.id and t.taken_by = $3
 
+-- name: release_ticket
+-- The worker that took the ticket of a run ends now. $1 lane, $2 run.
+update tickets set taken_by = null, heartbeat_at = null where lane = $1 and run_id = $2
+
 -- name: delete_tickets
 delete from tickets where id = any($1::bigint[])
 

@@ -35,6 +35,7 @@ from memory_api.runs.chain import (
 )
 from memory_api.runs.lifecycle import StepResult, extend_lease
 from memory_api.runs.queries import insert_next_step
+from memory_api.runs.standstill import note_held
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 
@@ -295,7 +296,8 @@ async def keep_lease(sessions: Sessions, run: RunRow, lease: timedelta) -> Async
 
     task = asyncio.create_task(extend_repeatedly())
     try:
-        yield
+        with note_held(run):
+            yield
     except lifecycle.LeaseLost:
         report_loss()
         raise

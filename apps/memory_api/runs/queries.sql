@@ -13,6 +13,16 @@ set state = 'done', result = cast(:result as jsonb), error = cast(:error as json
 where r.tenant_id = :tenant and r.id = :run and r.lease_owner = :owner and r.state = 'running'
 returning r.id
 
+-- name: end_attempts
+-- A run has had its last attempt: whoever gets its ticket ends it as `dead`. $1 tenant, $2 run, $3 lease holder, $4 error.
+update runs set attempts = max_attempts, error = $4::jsonb, lease_owner = null, lease_until = null, updated_at = now()
+where tenant_id = $1 and id = $2 and lease_owner = $3 and state = 'running'
+
+-- name: return_run
+-- A run waits again, as if this attempt had not begun. $1 tenant, $2 run, $3 lease holder.
+update runs set state = 'queued', attempts = attempts - 1, lease_owner = null, lease_until = null, updated_at = now()
+where tenant_id = $1 and id = $2 and lease_owner = $3 and state = 'running'
+
 -- name: lock_unfinished_run
 -- Locks a run that has not ended, so that it does not end before the transaction does.
 select r.id from runs r where r.tenant_id = :tenant and r.id = :run and r.state in ('queued', 'running') for share
