@@ -109,7 +109,8 @@ def _watch(
 
 
 def _report(loop: asyncio.AbstractEventLoop, thread_id: int, seconds: float) -> None:
-    run, frame = _standing_run(loop), sys._current_frames().get(thread_id)
+    run = _standing_run(loop)
+    frame = sys._current_frames().get(thread_id)  # pyright: ignore[reportPrivateUsage]
     log.error(
         "event_loop_blocked",
         seconds=seconds,

@@ -5,14 +5,13 @@ quotation must not carry addresses or instructions, and advice with one needs a 
 
 from __future__ import annotations
 
-import html
 import re
-import unicodedata
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from functools import lru_cache
 
 from memory_api.text.excerpts import excerpt
+from memory_api.text.readings import readings_of
 
 MAX_QUOTATION_LENGTH = 80
 MAX_NAME_LENGTH = 64
@@ -59,22 +58,6 @@ _DOUBLE_MARKS = re.compile(r"[“”\"]")
 _JAPANESE = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]")
 _LETTER = r"[^\W\u3041-\u30ff\u3400-\u9fff]"
 _TOKEN = re.compile(r"[\u3041-\u30ff\u3400-\u9fff]|[^\W_\u3041-\u30ff\u3400-\u9fff]+")
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-_MAY_DIFFER = re.compile(r"[<&\x1b]|\]\(|[^\x00-\x7f]")
-"""Without a match, a text is displayed as it is written."""
-_MARKUP = re.compile(
-    r"<!--[^<>]*-->|<[/!?]?[a-zA-Z](?:\"[^\"<]*+\"|'[^'<]*+'|[^<>])*+>"
-    r"|\x1b\[[0-9;?]{0,40}[a-zA-Z]|(?<=\])\([^()<>\s]*\)"
-)
-"""Tags and comments of HTML, escapes of terminals, targets of Markdown links."""
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
-    "\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
-)
-"""Unicode's Default_Ignorable_Code_Point."""
-_TAG_CHARACTERS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
-"""Invisible copies of ASCII, which models read."""
 _PATH_SEPARATOR = re.compile(r"[.\[\]]+")
 QUOTATIONS = "quotations"
 """Key of a lesson's metadata: the passages of outside text that it quotes."""
@@ -180,7 +163,7 @@ def find_quotations_of(
 
 def _find_field_names(outside_texts: Iterable[str]) -> set[str]:
     """The names of the fields of all JSON objects in the texts."""
-    fields = {name for text in _readings(outside_texts) for name in _FIELD.findall(text)}
+    fields = {name for text in readings_of(outside_texts) for name in _FIELD.findall(text)}
     return set(filter(is_field_name, fields))
 
 
@@ -192,7 +175,7 @@ def _find_passages(
     spans = [(text, span, needles) for text in texts for span, needles in _quoted_spans(text, own)]
     passages, instructions = _PassageIndex(texts), _InstructionIndex(texts)
     found: dict[str, dict[str, None]] = {text: {} for text in texts}
-    for outside in _readings(outside_texts):
+    for outside in readings_of(outside_texts):
         folded = outside.casefold()
         for text, span, needles in spans:
             if span not in found[text] and all(_has_words(folded, each) for each in needles):
@@ -232,7 +215,7 @@ def quote_passages_of(texts: Collection[str], outside_texts: Iterable[str]) -> d
     """`quote_passages` of each text, in one pass over the outside texts."""
     index = _PassageIndex(texts)
     copied: dict[str, set[Span]] = {text: set() for text in texts}
-    for outside in _readings(outside_texts) if index else ():
+    for outside in readings_of(outside_texts) if index else ():
         for text, span in index.find_in(outside.casefold()):
             copied[text].add(span)
     return {text: _quote_spans(text, spans) for text, spans in copied.items()}
@@ -260,7 +243,7 @@ def quote_values_of(values: Iterable[str], outside_texts: Sequence[str]) -> dict
     sentences = [value for value in values if not is_safe_name(value)]
     quoted = quote_passages_of(sentences, outside_texts)
     orders = [v for v in sentences if quoted[v] == v and has_instruction(v)]
-    for outside in _readings(outside_texts) if orders else ():
+    for outside in readings_of(outside_texts) if orders else ():
         quoted |= {value: f"“{value}”" for value in orders if value in outside}
     return {value: shown for value, shown in quoted.items() if shown != value}
 
@@ -313,35 +296,6 @@ def _join(spans: Iterable[Span]) -> list[Span]:
         else:
             joined.append((start, end))
     return joined
-
-
-def _readings(texts: Iterable[str]) -> Iterator[str]:
-    """Each text as it is written, without one and two layers of JSON escapes where it has any, and
-    each of these as it is displayed.
-    """
-    for text in texts:
-        yield from (text, *_displayed(text))
-        for _ in range(2):
-            if "\\" not in text:
-                break
-            text = _ESCAPE.sub(_unescape, text)
-            yield from (text, *_displayed(text))
-
-
-def _displayed(text: str) -> set[str]:
-    """A text without markup and invisible characters, entities and compatibility forms (full
-    width, for example) replaced, if this differs from what is written. Markup may part words or be
-    within one.
-    """
-    if not _MAY_DIFFER.search(text):
-        return set()
-    plain = unicodedata.normalize("NFKC", html.unescape(text))
-    readings = {_INVISIBLE.sub(gap, _MARKUP.sub(gap, plain)) for gap in ("", " ")}
-    return {*readings, plain.translate(_TAG_CHARACTERS)} - {text}
-
-
-def _unescape(match: re.Match[str]) -> str:
-    return chr(int(match[1], 16)) if match[1] else _ESCAPED_CHARACTERS.get(match[2], match[2])
 
 
 def _has_words(text: str, words: str) -> bool:
