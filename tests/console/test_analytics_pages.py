@@ -80,6 +80,8 @@ async def test_improvement_compares_runs_with_and_without_advice(
     assert "Success with advice</li>" in legend
     assert "Success without advice</li>" in legend
     assert "Success with it" not in page
+    assert "14 of 14" in page
+    assert ">whole period<" in page
     own = (await owner_of.get(f"{URL}/improvement?playbook=book")).text
     assert "Yes: 100 % of the runs with advice succeed" in own
 
@@ -97,6 +99,7 @@ async def test_bullet_that_is_never_alone_has_no_effect_on_any_page(
     page = (await owner_of.get(f"{URL}/effects")).text
     assert "Unknown for all 3 bullets: each was always served together with others" in page
     assert "Do agents get better?</a>" in page
+    assert "<figure" not in page, "an unknown effect is no bar of 0"
     life = (await owner_of.get(f"/console/playbooks/book/bullets/{KEYS[0]}")).text
     assert f"Unknown: it was always served together with {KEYS[1]}, {KEYS[2]}." in life
     for text in (page, life):

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from memory_api.analytics.questions import Question
 from memory_api.console.analytics.names import VALUES, heading, value_name
 from memory_api.console.rendering import format_number, short_id
+from memory_api.console.translations import N_
 from memory_api.console.visit import Visit
 
 ROWS_PER_PAGE = 50
@@ -53,6 +54,8 @@ DIGITS = {"days_lived": 1, "days_to_first_helpful": 1, "mean_seconds": 1, "usefu
 SHARES = frozenset({*INTERVALS, "earlier_rate", "recent_rate", "survival"})
 
 
+WHOLE = {"playbook": N_("all"), "week": N_("whole period"), "born_month": N_("all months")}
+"""Columns whose null means that a row is about all of them."""
 STAGES = tuple(VALUES["stage"])
 
 
@@ -130,7 +133,8 @@ def _cell(visit: Visit, name: str, row: dict[str, Any]) -> Any:
     """A value. Names of bullets, playbooks, runs and traces are links."""
     value, playbook = row[name], str(row.get("playbook") or "")
     if value is None:
-        return None
+        whole = WHOLE.get(name) if name != "playbook" or "week" in row else None
+        return None if whole is None else visit.translation.gettext(whole)
     if name in SHARES:
         return _share(visit, name, row)
     if name in PAGES_OF_COLUMNS:
@@ -174,11 +178,11 @@ def _share(visit: Visit, name: str, row: dict[str, Any]) -> Markup:
     value = row[name]
     low_name, high_name = INTERVALS.get(name, ("", ""))
     low, high = row.get(low_name), row.get(high_name)
-    if low is None or high is None:
-        return Markup("{}").format(percent(value))
     of = visit.translation.gettext("%(part)s of %(all)s")
     part, whole = (row.get(count) for count in COUNTS.get(name, ("", "")))
-    counts = "" if whole is None else f"{of % {'part': part, 'all': whole}} · "
+    counts = "" if whole is None else of % {"part": part, "all": whole}
+    if low is None or high is None:
+        return Markup('{} <small class="soft">{}</small>').format(percent(value), counts)
     start, width = (-1.0, 2.0) if name == "difference" else (0.0, 1.0)
     places = [round((each - start) / width * 100, 1) for each in (low, high, value)]
     zero = Markup('<path d="M50 0V10" class="zero"/>') if start else Markup("")
@@ -188,5 +192,5 @@ def _share(visit: Visit, name: str, row: dict[str, Any]) -> Markup:
     ).format(zero, *places)
     words = visit.translation.gettext("%(low)s to %(high)s")
     span = words % {"low": percent(low), "high": percent(high)}
-    text = f"{counts}{span}"
+    text = f"{counts} · {span}" if counts else span
     return Markup('{}{} <small class="soft">{}</small>').format(percent(value), drawn, text)

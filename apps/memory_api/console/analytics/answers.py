@@ -57,8 +57,8 @@ def _playbook_sizes(a: AnswerRows) -> str:
 def _churn(a: AnswerRows) -> str:
     removed = sum(a.total(f"{kind}_count") for kind in ("merged", "archived", "deleted"))
     text = N_(
-        "%(created)s bullets were created, %(changed)s changed, %(quarantined)s quarantined, "
-        "%(removed)s merged, archived or deleted."
+        "Bullets created: %(created)s, changed: %(changed)s, quarantined: "
+        "%(quarantined)s, merged, archived or deleted: %(removed)s."
     )
     return a.say(
         text,
@@ -120,7 +120,8 @@ def _near_duplicates(a: AnswerRows) -> str:
 def _contradictions(a: AnswerRows) -> str:
     both = sum(row["status"] == row["other_status"] == "active" for row in a.rows)
     text = N_(
-        "%(count)s pairs of bullets contradict each other. In %(both)s of them, agents get both."
+        "Pairs of bullets that contradict each other: %(count)s. Pairs of "
+        "which agents get both: %(both)s."
     )
     return a.say(text, count=len(a.rows), both=both)
 
@@ -249,8 +250,8 @@ def _funnel(a: AnswerRows) -> str:
     for row in a.rows:
         sums[row["stage"]] += int(row["count"])
     text = N_(
-        "%(traces)s traces led to %(reflections)s reflections, %(lessons)s lessons and "
-        "%(bullets)s new bullets."
+        "Traces: %(traces)s. Reflections on them: %(reflections)s. Lessons: "
+        "%(lessons)s. New bullets: %(bullets)s."
     )
     return a.say(
         text,

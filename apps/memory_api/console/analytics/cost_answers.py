@@ -39,7 +39,7 @@ def lesson_costs(a: AnswerRows) -> str:
 
 
 def bullet_costs(a: AnswerRows) -> str:
-    text = N_("%(usd)s for %(count)s new bullets, of which %(used)s are in use.")
+    text = N_("%(usd)s. New bullets: %(count)s, in use: %(used)s.")
     used = a.count("is_surviving", True)
     return a.say(text, usd=a.usd(a.sum_usd()), count=len(a.rows), used=used)
 

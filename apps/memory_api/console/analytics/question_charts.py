@@ -188,6 +188,8 @@ def select_rows(form: ChartForm, rows: Sequence[Mapping[str, Any]]) -> Sequence[
     """The rows that a chart shows."""
     if form.split is not None:
         rows = [row for row in rows if row[form.split[0]] in form.split[1]]
+    if form.values == _DIFFERENCE:  # an unknown effect has no bar
+        rows = [row for row in rows if row["difference"] is not None]
     if form.only is None:
         return rows
     column, value = form.only
