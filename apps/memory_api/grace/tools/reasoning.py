@@ -187,11 +187,11 @@ async def judge_answer(
     }
     judged = await model.ask(AnswerJudgment, "judge", values, temperature=0)
     count = dict.fromkeys(("supported", "contradicted", "neutral"), 0)
-    own = judged.self_evaluation
+    own, words = judged.self_evaluation, SourceWords(known)
     for claim in judged.claims:
         # A judge may be talked into a verdict by the text that it judges: words must agree.
         verdict = claim.verdict
-        agrees = has_words_of(claim.claim, known) if verdict == "supported" else True
+        agrees = words.are_in(claim.claim) if verdict == "supported" else True
         if agrees is None:
             own = min(own, UNCOMPARED)
         elif not agrees:
@@ -204,25 +204,32 @@ def judge_by_rules(answer: str, sources: Sequence[Source]) -> Groundedness:
     """A sentence is supported if a source has most of its words. Finds no contradictions."""
     plain = _CITATION.sub("", answer)
     sentences = [plain[a:b] for a, b in split_sentences(plain) if plain[a:b].strip()]
-    supported = sum(bool(has_words_of(sentence, sources)) for sentence in sentences)
+    words = SourceWords(sources)
+    supported = sum(bool(words.are_in(sentence)) for sentence in sentences)
     share = supported / len(sentences) if sentences else 0.0
     return Groundedness(supported, 0, len(sentences) - supported, share, share)
 
 
-def has_words_of(claim: str, sources: Sequence[Source]) -> bool | None:
-    """Whether one source has most of the words of a claim. Words in a script that no source uses
-    cannot be compared: None if they are most of the claim and the others agree.
-    """
-    texts = [f"{each.title or ''}\n{each.content}" for each in sources]
-    scripts = {"", *map(_script_of, set("".join(texts)))}
-    comparable = "".join(each if _script_of(each) in scripts else " " for each in claim)
-    terms = document_weights(comparable)
-    needed = SUPPORT_SHARE * len(terms)
-    known = map(document_weights, texts)
-    if not any(sum(term in words for term in terms) >= needed for words in known):
-        return False
-    is_whole = 2 * sum(map(str.isalpha, comparable)) >= sum(map(str.isalpha, claim))
-    return bool(terms) if is_whole else None
+class SourceWords:
+    """The words of sources, to find claims that a source has."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        texts = [f"{each.title or ''}\n{each.content}" for each in sources]
+        self._scripts = {"", *map(_script_of, set("".join(texts)))}
+        self._words = [document_weights(text) for text in texts]
+
+    def are_in(self, claim: str) -> bool | None:
+        """Whether one source has most of the words of a claim. Words in a script that no source
+        uses cannot be compared: None if they are most of the claim and the others agree.
+        """
+        scripts = self._scripts
+        comparable = "".join(each if _script_of(each) in scripts else " " for each in claim)
+        terms = document_weights(comparable)
+        needed = SUPPORT_SHARE * len(terms)
+        if not any(sum(term in words for term in terms) >= needed for words in self._words):
+            return False
+        is_whole = 2 * sum(map(str.isalpha, comparable)) >= sum(map(str.isalpha, claim))
+        return bool(terms) if is_whole else None
 
 
 def _script_of(character: str) -> str:
