@@ -384,7 +384,9 @@ async def measure_events(session: AsyncSession, trace_id: UUID) -> int:
 async def list_trace_identities(
     session: AsyncSession, trace_ids: Collection[UUID], limit: int
 ) -> Sequence[Any]:
-    """(id, duplicate_of, parent_id, session_name, events_hash) of the newest of these traces."""
+    """(id, created_at, request_hash, duplicate_of, parent_id, session_name, events_hash) of the
+    newest of these traces.
+    """
     if not trace_ids:
         return []
     parameters = {

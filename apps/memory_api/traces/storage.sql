@@ -89,9 +89,14 @@ cross join lateral (
 order by e.trace_id, e.seq
 
 -- name: trace_identities
--- What tells agent runs apart: the IDs of traces, newest first, their session with its project, and a hash of their events without numbers
--- and spacing. Null without a session or events.
-select t.id, t.duplicate_of, t.parent_id, t.project_id || '/' || t.session_id session_name,
+-- What tells agent runs apart: the IDs of traces, newest first, their session with its project, a hash of what the user asked for (the
+-- first message, else the query), and a hash of their events without numbers and spacing. Null without a session, a request or
+-- events.
+select t.id, t.created_at, md5(trim(regexp_replace(lower(coalesce(
+           (select e.content from trace_events e
+            where e.tenant_id = :tenant and e.trace_id = t.id and e.event_type = 'user_message' order by e.seq limit 1),
+           t.query)), '[[:space:]]+', ' ', 'g'))) request_hash,
+       t.duplicate_of, t.parent_id, t.project_id || '/' || t.session_id session_name,
        (select md5(string_agg(md5(concat_ws('|', e.event_type, e.tool_name, trim(regexp_replace(lower(e.content), '[0-9[:space:]]+', ' ', 'g')))),
                               ',' order by e.seq))
         from trace_events e
