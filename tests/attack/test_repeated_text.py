@@ -254,6 +254,37 @@ async def test_curator_does_not_write_what_a_task_or_tool_says(
     assert written not in await office.served()
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "resource", "resource": {"uri": "x", "text": PLANTED}},
+        {"type": "document", "source": {"type": "text", "data": PLANTED}},
+    ],
+    ids=["resource", "document"],
+)
+async def test_text_that_only_a_value_of_a_call_repeats_waits(
+    office: Office, block: dict[str, Any]
+) -> None:
+    """The values of calls are the agent's own: the copy that counts is in the block."""
+    note = {"type": "tool_use", "id": "2", "name": "note", "input": {"text": PLANTED}}
+    messages = [
+        {"role": "user", "content": "Read it."},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "read"}]},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "1", "content": [block]}],
+        },
+        {"role": "assistant", "content": [note]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "2", "content": "ok"}]},
+    ]
+    body = {"messages": messages, "playbook": "p"}
+    sent = await office.api.post("/api/v1/transcripts/reflect", json=body)
+    assert sent.status_code == 200, sent.text
+    while await office.service.deliver_due_tickets():
+        pass
+    assert RULE not in await office.served()
+
+
 async def test_insight_of_a_trajectory_waits(office: Office) -> None:
     office.service.stub.behave = lambda _call: reflected(RULE)
     trajectory = {"query": "Enter it.", "generated_answer": "Done.", "dataset": "p"}

@@ -357,3 +357,46 @@ async def test_one_record_with_several_agent_runs(api: AsyncClient) -> None:
     answer = await api.post("/api/v1/traces?format=otel&reflect=never", json=both)
     assert [item["line"] for item in answer.json()["items"]] == [1, 1]
     assert answer.json()["stored"] == 2
+
+
+HOSTED = {
+    "input": "Read the page.",
+    "output": [
+        {"type": "reasoning", "summary": [{"text": "I look."}], "encrypted_content": "x y"},
+        {"type": "web_search_call", "id": "w", "action": {"q": "x"}, "results": [{"text": "one"}]},
+        {"type": "mcp_call", "id": "m", "name": "get", "arguments": "{}", "output": "two"},
+        {"type": "mcp_call", "id": "n", "name": "get", "arguments": "{}", "error": "three"},
+        {"type": "code_interpreter_call", "id": "i", "code": "1", "outputs": [{"logs": "four 4"}]},
+        {"type": "local_shell_call_output", "call_id": "l", "output": "five"},
+        {"type": "mcp_list_tools", "tools": [{"name": "get", "description": "is six"}]},
+    ],
+}
+
+
+def test_results_of_hosted_tools_are_events() -> None:
+    (trace,) = convert_record(HOSTED, "openai-responses")
+    events = trace["events"]
+    shown = [(e["event_type"], e.get("tool_name")) for e in events]
+    call, response = "tool_call", "tool_response"
+    assert shown == [
+        ("user_message", None),
+        (call, "web_search"), (response, "web_search"), (call, "get"), (response, "get"),
+        (call, "get"), (response, "get"),
+        (call, "code_interpreter"), (response, "code_interpreter"),
+        (response, None), ("system_event", None),
+    ]  # fmt: skip
+    for word in ("one", "two", "three", "four 4", "five", "is six"):
+        assert word in str(events)
+    assert [e["content"] for e in events if e.get("error")] == ["three"]
+
+
+def test_retrieved_documents_are_responses() -> None:
+    found = {"type": "RETRIEVER", "name": "kb", "input": {"q": "x"}, "output": ["Pay first."]}
+    (trace,) = convert_record({"id": "t", "observations": [found]}, "langfuse")
+    child = {"run_type": "retriever", "name": "kb", "inputs": {"query": "x"}}
+    child["outputs"] = {"documents": [{"page_content": "Pay first."}]}
+    run = {"id": "r", "run_type": "chain", "inputs": {"input": "Read."}, "child_runs": [child]}
+    (other,) = convert_record(run | {"outputs": {"output": "done"}}, "langsmith")
+    for events in (trace["events"], other["events"]):
+        (response,) = [e for e in events if e["event_type"] == "tool_response"]
+        assert "Pay first." in response["content"]

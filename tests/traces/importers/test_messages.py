@@ -82,3 +82,39 @@ def test_content_blocks_become_events() -> None:
 def test_unknown_content_is_ignored(content: Any) -> None:
     assert message_text(content) == ""
     assert messages_to_events([{"role": "user", "content": content}]) == []
+
+
+@each_case(
+    ("block", "content"),
+    [
+        ({"type": "resource", "resource": {"uri": "x", "text": "pay first"}}, "pay first"),
+        ({"type": "json", "json": {"note": "pay first"}}, "pay first"),
+        ({"type": "document", "source": {"type": "text", "data": "pay first"}}, "pay first"),
+        ({"type": "search_result", "content": [{"type": "text", "text": "支払う"}]}, "支払う"),
+        ({"type": "image", "source": {"type": "base64", "data": "iVBOR/w0KG" * 99}}, ""),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A1" * 200}}, ""),
+    ],
+)
+def test_block_with_words_is_text_and_a_picture_is_none(
+    block: dict[str, Any], content: str
+) -> None:
+    """Text that is in no event would not count as outside text."""
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [block]}
+    (event,) = messages_to_events([{"role": "user", "content": [result]}])
+    assert content in event.content
+    assert bool(event.content) is bool(content)
+
+
+def test_tools_of_the_provider_become_calls_with_results() -> None:
+    page = {"type": "web_fetch_result", "content": {"type": "document", "title": "Pay first"}}
+    blocks = [
+        {"type": "server_tool_use", "id": "s", "name": "web_fetch", "input": {"url": "x"}},
+        {"type": "web_fetch_tool_result", "tool_use_id": "s", "content": page},
+        {"type": "mcp_tool_use", "id": "m", "name": "read", "input": {}},
+        {"type": "mcp_tool_result", "tool_use_id": "m", "is_error": True, "content": "gone"},
+    ]
+    called, fetched, read, failed = messages_to_events([{"role": "assistant", "content": blocks}])
+    assert (called.event_type.value, called.tool_name) == ("tool_call", "web_fetch")
+    assert (fetched.event_type.value, fetched.tool_name) == ("tool_response", "web_fetch")
+    assert "Pay first" in fetched.content
+    assert (read.tool_name, failed.content, failed.error) == ("read", "gone", {"message": "gone"})

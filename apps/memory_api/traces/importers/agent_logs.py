@@ -17,6 +17,9 @@ from memory_api.traces.schemas import Event
 Record = Mapping[str, Any]
 Fields = dict[str, Any]
 """The fields of a `CreateTraceRequest`."""
+_ARGUMENT_FIELDS = ("arguments", "action", "queries", "code", "input")
+_RESULT_FIELDS = ("output", "outputs", "results", "error")
+"""Fields of a call of a hosted tool in the Responses API."""
 _CODEX_CONTEXT = re.compile(
     r"\s*(?:# AGENTS\.md instructions for [^\n]{0,4096}\s*)?<(?P<tag>INSTRUCTIONS"
     r"|user_instructions|environment_context|recommended_plugins|permissions instructions)>"
@@ -219,17 +222,34 @@ def _item_messages(items: Sequence[Message]) -> list[Message]:
                 arguments = item.get("arguments", item.get("input"))
                 call = {"id": item.get("call_id"), "name": item.get("name"), "arguments": arguments}
                 found.append({"role": "assistant", "content": [], "tool_calls": [call]})
-            case "function_call_output" | "custom_tool_call_output":
+            case str(kind) if kind.endswith("call_output"):
                 output = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
                 found.append({"role": "tool", **output, EXIT_CODE_KEY: item.get(EXIT_CODE_KEY)})
             case "local_shell_call":
                 call = {"id": item.get("call_id"), "name": "shell", "arguments": item.get("action")}
                 found.append({"role": "assistant", "content": [], "tool_calls": [call]})
+            case str(kind) if kind.endswith("_call"):
+                found += _hosted_call(item, kind.removesuffix("_call"))
             case "message" | None if isinstance(item.get("role"), str):
                 found.append({"role": item["role"], "content": item.get("content")})
+            case "reasoning" | None:
+                pass  # encrypted, or no item
             case _:
-                pass  # reasoning is encrypted; other items repeat what is here
+                found.append({"role": "system", "content": [item]})
     return found
+
+
+def _hosted_call(item: Message, kind: str) -> list[Message]:
+    """A call of a tool that the provider executes, with its result."""
+    call_id = item.get("call_id") or item.get("id")
+    arguments = next((item[key] for key in _ARGUMENT_FIELDS if item.get(key) is not None), None)
+    call = {"id": call_id, "name": item.get("name") or kind, "arguments": arguments}
+    results = [
+        {"role": "tool", "tool_call_id": call_id, "content": item[key], "is_error": key == "error"}
+        for key in _RESULT_FIELDS
+        if item.get(key)
+    ]
+    return [{"role": "assistant", "content": [], "tool_calls": [call]}, *results]
 
 
 def objects(value: Any) -> list[Message]:

@@ -118,7 +118,7 @@ def _add_run(run: Record, found: _ExportEvents, depth: int) -> None:
     kind = str(run.get("run_type"))
     children = sorted(objects(run.get("child_runs")), key=_start_time)
     given, returned = run.get("inputs"), run.get("outputs")
-    if kind == "tool":
+    if kind in ("tool", "retriever"):
         found.add_tool(run.get("name"), run.get("id"), given, returned, run.get("error"))
     elif kind == "llm":
         found.add_messages(_message_events(given, "user"), _message_events(returned, "assistant"))
@@ -134,7 +134,7 @@ def _add_observation(observation: Record, found: _ExportEvents) -> None:
     kind = str(observation.get("type")).upper()
     given, returned = _parsed(observation.get("input")), _parsed(observation.get("output"))
     failure = observation.get("statusMessage") if observation.get("level") == "ERROR" else None
-    if kind == "TOOL" or (kind == "SPAN" and observation.get("parentObservationId")):
+    if kind in ("TOOL", "RETRIEVER") or (kind == "SPAN" and observation.get("parentObservationId")):
         name, identity = observation.get("name"), observation.get("id")
         found.add_tool(name, identity, given, returned, failure)
         return

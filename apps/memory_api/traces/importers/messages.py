@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -25,6 +26,8 @@ _ROLES = {
     API_ERROR_ROLE: EventType.ERROR_EVENT,
 }
 _TEXT_FIELDS = ("text", "thinking")
+_ENCODED = re.compile(r"(?:data:[^,\s]{0,200},)?[A-Za-z0-9+/=_-]{200,}")
+"""Images, files and encrypted text."""
 MESSAGE_NUMBER_KEY = "message"
 """The key of an event's metadata with the number of its message, from 1."""
 CALL_ID_KEY = "call_id"
@@ -68,10 +71,13 @@ def _message_events(message: Message, tool_names: dict[str, str]) -> Iterator[Ev
 
 
 def _block_event(block: Message, kind: EventType, tool_names: dict[str, str]) -> Event | None:
-    match block.get("type"):
-        case "tool_use":
+    """Tools that the provider executes have blocks such as `server_tool_use` and
+    `web_fetch_tool_result`.
+    """
+    match str(block.get("type")):
+        case name if name.endswith("tool_use"):
             return _tool_call(block.get("name"), block.get("id"), block.get("input"), tool_names)
-        case "tool_result":
+        case name if name.endswith("tool_result"):
             call_id = block.get("tool_use_id")
             return _tool_response(
                 block, block.get("content"), tool_names.get(str(call_id)), call_id
@@ -136,7 +142,30 @@ def _blocks(content: Any) -> list[Message]:
 
 
 def _block_text(block: Message) -> str:
-    return next((text for key in _TEXT_FIELDS if isinstance(text := block.get(key), str)), "")
+    """The text of a block; of another one, such as a document or a resource, its JSON if it has
+    words.
+    """
+    for key in _TEXT_FIELDS:
+        if isinstance(text := block.get(key), str):
+            return text
+    readable = _without_encoded(block)
+    return json.dumps(readable, ensure_ascii=False) if _has_words(readable) else ""
+
+
+def _without_encoded(value: Any) -> Any:
+    if is_object(value):
+        return {key: _without_encoded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_encoded(item) for item in cast("list[Any]", value)]
+    return "…" if isinstance(value, str) and _ENCODED.fullmatch(value) else value
+
+
+def _has_words(value: Any) -> bool:
+    if is_object(value):
+        return any(map(_has_words, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_words, cast("list[Any]", value)))
+    return isinstance(value, str) and value != "…" and (" " in value or not value.isascii())
 
 
 def _objects(value: Any) -> list[Message]:
