@@ -9,14 +9,18 @@ import time
 from functools import partial
 from typing import Any
 
+import pytest
 from httpx2 import AsyncClient
 
 from memory_api.core.isolated_work import MAX_INLINE_SIZE
+from memory_api.curation import model_output
+from memory_api.curation.context import CurationContext, LessonEvidence
+from memory_api.curation.schemas import Lesson
 from memory_api.evaluation.evaluators.deterministic import score_by_evidence
 from memory_api.evaluation.schemas import EvaluationInput
 from memory_api.reflection.evidence import Evidence, input_size
 from memory_api.reflection.outside_text import Origin, OutsideText, OutsideTexts
-from memory_api.text.quotations import find_quotations, quote_passages
+from memory_api.text.quotations import find_quotations, find_quotations_of, quote_passages
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.answer_comparison import compare_answers
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
@@ -160,3 +164,32 @@ async def test_reflection_on_a_repeated_character_holds_nobody(api: AsyncClient)
     answer = await api.post("/api/v1/reflections/generate", json=body)
     assert answer.is_success, answer.text
     assert time.process_time() - started < 2 * MAX_SECONDS
+
+
+def test_tasks_are_read_once_for_all_operations_of_a_curator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of 50 operations read the tasks of all lessons again, which may have 100 kB each."""
+    count = 0
+
+    def watch(*arguments: Any) -> dict[str, list[str]]:
+        nonlocal count
+        count += 1
+        return find_quotations_of(*arguments)
+
+    monkeypatch.setattr(model_output, "find_quotations_of", watch)
+    words = [f"Before you send w{n}, look up the name of the customer." for n in range(50)]
+    operations = [{"type": "ADD", "lessons": [1], "section": "s", "content": w} for w in words]
+    lesson = Lesson(text=words[0])
+    validated = model_output.validate_operations(
+        model_output.ModelCuration.model_validate({"operations": operations}),
+        (),
+        [[0]],
+        [lesson],
+        CurationContext(evidence=[LessonEvidence(task=words[0])]),
+    )
+    assert count == 1
+    first, second, *_ = (change.quotations for change in validated.changes)
+    assert "Before you send w0, look" in first
+    assert "look up the name of" in second
+    assert "Before you send w0, look" not in second

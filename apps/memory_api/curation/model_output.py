@@ -215,6 +215,7 @@ def validate_operations(
     """
     known = {key: context.state.bullets[key] for key in shown}
     validated = ValidatedOperations()
+    accepted: list[tuple[CuratorOperation, list[int]]] = []
     for operation in answer.operations:
         numbers = dict.fromkeys(n for n in operation.lessons if 0 < n <= len(groups))
         lesson_indexes = [index for number in numbers for index in groups[number - 1]]
@@ -237,9 +238,12 @@ def validate_operations(
                 KnownLesson(lesson=number, key=key, reason=reason) for number in lesson_indexes
             ]
         else:
-            validated.changes.append(
-                _to_proposed_change(operation, lesson_indexes, known, lessons, context)
-            )
+            accepted.append((operation, lesson_indexes))
+    copied = _copied_passages([operation for operation, _ in accepted], context)
+    validated.changes += [
+        _to_proposed_change(operation, lesson_indexes, known, lessons, quotations)
+        for (operation, lesson_indexes), quotations in zip(accepted, copied, strict=True)
+    ]
     decided = {n for change in validated.changes for n in change.lessons}
     decided |= {known_lesson.lesson for known_lesson in validated.known_lessons}
     decided |= {n for rejected in validated.rejected_lessons for n in rejected.lessons}
@@ -327,18 +331,27 @@ def check_merge(operation: CuratorOperation) -> str | None:
     return None if operation.content else "MERGE requires `content`."
 
 
-def _copied_passages(operation: CuratorOperation, context: CurationContext) -> list[str]:
-    """The passages that an operation copies from outside text in the prompt: bullets that wait for
-    confirmation, tasks, and names of tools in other words. Names in quotation marks are none.
+def _copied_passages(
+    operations: Sequence[CuratorOperation], context: CurationContext
+) -> list[list[str]]:
+    """The passages that each operation copies from outside text in the prompt: bullets that wait
+    for confirmation, tasks, and names of tools in other words. Names in quotation marks are none.
     """
     tools = {name for evidence in context.evidence for name in evidence.tools}
     outside = [*context.unconfirmed.values(), *(e.task for e in context.evidence), *tools]
-    texts = [operation.content, operation.title, operation.when_to_use]
-    plain = [without_quotation_marks(text) for text in texts if text]
-    for name in sorted(tools, key=len, reverse=True):
-        plain = [text.replace(name, " ") for text in plain]
-    found = find_quotations_of(plain, outside) if any(outside) else {}
-    return list(dict.fromkeys(passage for passages in found.values() for passage in passages))
+    texts: list[list[str]] = []
+    for operation in operations:
+        fields = (operation.content, operation.title, operation.when_to_use)
+        plain = [without_quotation_marks(text) for text in fields if text]
+        for name in sorted(tools, key=len, reverse=True):
+            plain = [text.replace(name, " ") for text in plain]
+        texts.append(plain)
+    every = list(dict.fromkeys(text for plain in texts for text in plain))
+    found = find_quotations_of(every, outside) if every and any(outside) else {}
+    return [
+        list(dict.fromkeys(passage for text in plain for passage in found.get(text, ())))
+        for plain in texts
+    ]
 
 
 def _to_proposed_change(
@@ -346,7 +359,7 @@ def _to_proposed_change(
     lesson_indexes: Sequence[int],
     known: Mapping[str, Bullet],
     lessons: Sequence[Lesson],
-    context: CurationContext,
+    quotations: Sequence[str],
 ) -> ProposedChange:
     fields = redacted_texts(operation)
     if operation.type == "ADD":
@@ -359,7 +372,7 @@ def _to_proposed_change(
         lessons=list(lesson_indexes),
         contradicts=contradicted if operation.type == "ADD" else [],
         by_model=True,
-        quotations=_copied_passages(operation, context),
+        quotations=list(quotations),
     )
 
 
