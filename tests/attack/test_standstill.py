@@ -31,7 +31,7 @@ from tests.support.api_calls import event
 from tests.support.cases import each_case
 
 MAX_SECONDS = 3
-"""Of CPU, on a slow machine. The attacks took from 10 seconds to hours."""
+"""Of CPU, on a slow machine. The reported attacks took 17 seconds to many minutes."""
 
 
 def calls(count: int, **more: Any) -> list[Event]:
