@@ -226,6 +226,17 @@ async def test_two_reports_of_one_run_do_not_confirm(desk: Desk) -> None:
     assert bullet["status"] == "active"
 
 
+async def test_trace_that_a_session_recorded_does_not_confirm(desk: Desk) -> None:
+    """The agent calls `create_trace` with the task in its own words; its session names the ID."""
+    recorded = await desk.learn(planted("Ada"), query="I updated the customer.")
+    stored = response(json.dumps({"trace_id": recorded})) | {"tool_name": "create_trace"}
+    request = {"event_type": "user_message", "content": "Update the CRM for Ada."}
+    session = [request, *planted("Ada", "updated now"), call("create_trace"), stored]
+    await desk.learn(session, session_id="s")
+    await desk.waiting()
+    assert "wire_all_money" not in await desk.served()
+
+
 async def test_second_independent_trace_confirms(desk: Desk) -> None:
     await desk.learn(planted("Ada"))
     key = (await desk.waiting())["id"]

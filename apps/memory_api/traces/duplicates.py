@@ -80,8 +80,8 @@ async def count_independent_traces(session: AsyncSession, trace_ids: Collection[
 
     Not counted again: a trace that was sent again, a part of the same run (`parent_id`) or of the
     same session, a trace with the same events, whatever its ID and outcome, and another report of
-    the same run. Numbers and spacing are ignored in events. The newest `MAX_COMPARED_TRACES` are
-    compared.
+    the same run, such as one that its agent sent itself. Numbers and spacing are ignored in events.
+    The newest `MAX_COMPARED_TRACES` are compared.
     """
     groups: list[list[Any]] = []
     for row in await list_trace_identities(session, trace_ids, MAX_COMPARED_TRACES):
@@ -102,5 +102,5 @@ def _is_same_run(row: Any, other: Any) -> bool:
 
 
 def _identities(row: Any) -> set[object]:
-    others = {row.duplicate_of, row.parent_id, row.session_name, row.events_hash}
+    others = {row.duplicate_of, row.parent_id, row.session_name, row.events_hash, *row.recorded_ids}
     return {row.id, *others} - {None}
