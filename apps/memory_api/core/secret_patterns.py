@@ -10,108 +10,22 @@ repetition is bounded or possessive. A test checks this.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class SecretPattern:
-    """One kind of secret.
-
-    The group `secret` of `regex`, or the whole match, is replaced if `is_secret` returns true.
-    `regex` runs only on texts that contain one of `hints`. If not `is_case_sensitive`, hints and
-    regex are lower case and are matched against the text in lower case; this is much faster than a
-    case-insensitive regex.
-    """
-
-    kind: str
-    hints: tuple[str, ...]
-    regex: re.Pattern[str]
-    is_secret: Callable[[re.Match[str], str], bool] = lambda match, secret: True
-    is_case_sensitive: bool = True
-    precise_hint: str = ""
-    """A regular expression for the first pass over all patterns, if the hints are so short that
-    they occur in most texts. It has the syntax that `re` and Rust's engine share, and accepts
-    full-width characters in place of punctuation.
-    """
-
-
-def _token(
-    kind: str,
-    prefix: str,
-    body: str,
-    *hints: str,
-    is_secret: Callable[[re.Match[str], str], bool] = lambda match, secret: True,
-    precise_hint: str = "",
-) -> SecretPattern:
-    """A token with a fixed prefix at the start of a run of token characters, or after an escaped
-    line break (`\\n` in JSON). The regex starts with the prefix and then looks behind it, so that
-    the engine can search for a literal.
-    """
-    start = rf"(?:(?<![A-Za-z0-9_-]{prefix})|(?<=\\[nrt]{prefix}))"
-    regex = f"{prefix}{start}{body}(?![A-Za-z0-9_-])"
-    return SecretPattern(
-        kind, hints or (prefix,), re.compile(regex), is_secret, precise_hint=precise_hint
-    )
-
-
-def _has_digit(match: re.Match[str], secret: str) -> bool:
-    return any(character.isdigit() for character in secret)
-
-
-_KEY_BLOCK = SecretPattern(
-    "private_key",
-    ("PRIVATE KEY",),
-    re.compile(
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        # Atomic groups, because Python 3.11.2 has a bug with possessive quantifiers on groups.
-        r"(?:(?>(?:[^-]|-(?!----)){0,20000})-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        # A truncated block: only whole lines of base64, so that text after it stays.
-        r"|(?>(?:(?>(?:\\{1,4}[nrt]|[\s\"'+,]){1,16})[A-Za-z0-9+/=]{16,}+){1,2000}))"
-    ),
+from memory_api.core.secret_assignments import (
+    ASSIGNED,
+    is_generated,
+    is_named_secret,
+    is_value,
 )
-
-_TOKENS = (
-    _token("anthropic_key", "sk-ant-", r"[A-Za-z0-9_-]{16,}+"),
-    _token("openai_key", "sk-", r"(?:proj|svcacct|admin|or-v1|lf)-[A-Za-z0-9_-]{16,}+"),
-    _token("openai_key", "sk-", r"[A-Za-z0-9]{20,}+", is_secret=_has_digit),
-    _token("hansei_key", "hsk_", r"[A-Za-z0-9]{8,64}_[A-Za-z0-9_-]{16,}+"),
-    _token("aws_key", "A[KS]IA", r"[0-9A-Z]{16}", "AKIA", "ASIA"),
-    _token(
-        "github_token", "gh[pousr]_", r"[A-Za-z0-9]{30,}+", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"
-    ),
-    _token("github_token", "github_pat_", r"[A-Za-z0-9_]{30,}+"),
-    _token("gitlab_token", "glpat-", r"[A-Za-z0-9_-]{20,}+"),
-    _token("slack_token", "xox[abeprs]-", r"[A-Za-z0-9-]{10,}+", "xox"),
-    _token("slack_token", "xapp-", r"[A-Za-z0-9-]{20,}+"),
-    _token("google_key", "AIza", r"[A-Za-z0-9_-]{35}"),
-    _token("google_key", "GOCSPX-", r"[A-Za-z0-9_-]{20,}+"),
-    _token("stripe_key", "[sr]k_(?:live|test)_", r"[A-Za-z0-9]{16,}+", "k_live_", "k_test_"),
-    _token("huggingface_token", "hf_", r"[A-Za-z0-9]{30,}+"),
-    _token("groq_key", "gsk_", r"[A-Za-z0-9]{40,}+"),
-    _token("npm_token", "npm_", r"[A-Za-z0-9]{36}"),
-    _token("pypi_token", "pypi-", r"[A-Za-z0-9_-]{50,}+"),
-    _token("sendgrid_key", r"SG\.", r"[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,}+", "SG."),
-    _token("webhook_secret", "whsec_", r"[A-Za-z0-9+/=_-]{20,}+"),
-    _token("digitalocean_token", "do[opr]_v1_", r"[a-f0-9]{40,}+", "dop_v1_", "doo_v1_", "dor_v1_"),
-    _token("vault_token", r"hv[sb]\.", r"[A-Za-z0-9_-]{20,}+", "hvs.", "hvb."),
-    _token("doppler_token", r"dp\.(?:pt|st|ct|sa)\.", r"[A-Za-z0-9_.-]{30,}+", "dp."),
-    _token("twilio_key", "SK", r"[a-f0-9]{32}", precise_hint="SK[a-f0-9]{32}"),
-    _token(
-        "discord_token",
-        "[MNO][DTjwz]",
-        r"[A-Za-z0-9_-]{20,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}+",
-        *(f"{first}{second}" for first in "MNO" for second in "DTjwz"),
-        precise_hint=r"[MNO][DTjwz][A-Za-z0-9_-]{20,28}\.[A-Za-z0-9_-]{6}\.",
-    ),
-    _token("jwt", "eyJ", r"[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+"),
-)
+from memory_api.core.secret_tokens import KEY_BLOCK, TOKENS, SecretPattern, has_digit
 
 _ADDRESSES = (
     SecretPattern(
         "telegram_token",
-        (":AA",),
-        re.compile(r"(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),
+        (":A",),
+        re.compile(r"(?<!\d)\d{6,10}:A[A-Za-z0-9_-]{33,34}(?![A-Za-z0-9_-])"),
+        is_secret=has_digit,
+        precise_hint=r"[0-9][:：]A[A-Za-z0-9_-]{8}",
     ),
     SecretPattern(
         "webhook_url",
@@ -141,13 +55,13 @@ _ADDRESSES = (
 def _is_download_command(match: re.Match[str], secret: str) -> bool:
     """Whether `-u name:value` belongs to a program that downloads, in the same line."""
     line = match.string[max(0, match.start() - 256) : match.start()].rpartition("\n")[2]
-    return any(program in line for program in ("curl", "wget", "http")) and _is_value(secret)
+    return any(program in line for program in ("curl", "wget", "http")) and is_value(secret)
 
 
 def _is_option_value(match: re.Match[str], secret: str) -> bool:
     """Whether the value of an option such as `--token` looks generated and is no path."""
     has_digit = any(character.isdigit() for character in secret)
-    return has_digit and secret[0] not in "/.~-" and _is_value(secret)
+    return has_digit and secret[0] not in "/.~-" and is_value(secret)
 
 
 _SECRET_OPTION = r"--(?:[a-z0-9]{1,20}-){0,3}(?:token|secret|api-?key|access-?key|secret-?key)"
@@ -166,7 +80,7 @@ _OPTIONS = (
         "password",
         ("sshpass",),
         re.compile(r"sshpass\s{1,4}-p\s{0,3}[\"']?(?P<secret>[^\s\"'\\]{3,128})"),
-        is_secret=lambda match, secret: _is_value(secret),
+        is_secret=lambda match, secret: is_value(secret),
         is_case_sensitive=False,
     ),
     SecretPattern(
@@ -184,7 +98,7 @@ _HEADERS = (
         "bearer_token",
         ("bearer",),
         re.compile(r"bearer\s{1,4}(?P<secret>[a-z0-9._~+/=-]{16,}+)"),
-        is_secret=_has_digit,
+        is_secret=has_digit,
         is_case_sensitive=False,
     ),
     SecretPattern(
@@ -219,115 +133,111 @@ _COOKIES = SecretPattern(
 )
 _COOKIE_VALUE = re.compile(r"=\s{0,3}([^;,\s]{8,})")
 
-_PLACEHOLDER = re.compile(
-    r"(?i)[*.xX•_-]{1,200}|null|none|nil|true|false|undefined|empty|optional|required|str|string|text|value|"
-    r"(?:your|my|the|some|an?)[ _-].{0,200}|\[secret:.{0,200}|"
-    r"(?:user|new|old|current|db|database|admin|root|api|access|auth|client|e?mail|login|input|confirm)?"
-    r"[ _-]?(?:password|passwd|pwd|passphrase|pass|secret|token|key|credentials?)s?",
-    re.DOTALL,
-)
-
-_PROSE = re.compile(
-    r"(?i)^(?:enter|type|choose|repeat|confirm|please|must|should)\s|\s(?:must|should)\s"
-    r"|\s(?:required|invalid|incorrect|wrong|expired|missing|characters|letters)\b|ください|です"
-)
-"""Text of forms and error messages about passwords."""
-
-
-def _is_value(secret: str) -> bool:
-    """Whether `secret` is a value and not a placeholder, variable, template or code expression."""
-    if _PLACEHOLDER.fullmatch(secret) or secret[0] in "<$%{(" or _PROSE.search(secret):
-        return False
-    return not secret.startswith(("os.", "process.", "self.", "env.", "config.", "settings."))
-
-
-_CONNECTION = re.compile(r"(?:host|server|data source|user id|uid|user|dbname|database)=[^\s,;)]")
-
-
-def _is_password(match: re.Match[str], secret: str) -> bool:
-    """Whether a value is a password. A quoted value is. A bare word is only if it has a digit or a
-    special character or is part of a connection string (`host=db user=app password=word`);
-    otherwise it is prose or code.
-    """
-    if not _is_value(secret):
-        return False
-    plain = all(character.isalpha() or character in "_." for character in secret)
-    return match["quote"] is not None or not plain or _in_connection_string(match)
-
-
-def _in_connection_string(match: re.Match[str]) -> bool:
-    text, start, end = match.string, match.start("secret"), match.end("secret")
-    is_argument_of_a_call = text[end : end + 1] in {",", ")"}
-    around = text[max(0, match.start() - 80) : end + 80]
-    return text[start - 1] == "=" and not is_argument_of_a_call and bool(_CONNECTION.search(around))
-
-
-_CREDENTIAL_NAME = re.compile(
-    r"(?:api|access|account|secret|secret[_-]?access|shared[_-]?access)[_-]?key"
-    r"|(?:access|auth|refresh|bearer|id|session|bot|api|secret)[_-]?token"
-    r"|(?:client|app)[_-]?secret|shared[_-]?access[_-]?signature|(?<![a-z_-])(?:token|secret)"
-)
-
-
-def _is_credential(match: re.Match[str], secret: str) -> bool:
-    """Whether the name is that of a credential and the value looks generated. The name alone is not
-    enough, because such names are common.
-    """
-    name_start = max(0, match.start() - 20)
-    name = match.string[name_start : match.end("name")]
-    if not any(found.end() == len(name) for found in _CREDENTIAL_NAME.finditer(name)):
-        return False
-    mixed = any(c.isdigit() for c in secret) and any(c.isalpha() for c in secret)
-    return mixed and _is_value(secret)
-
-
-# optional closing quote, = or :, optional opening quote, value
-_ASSIGN = r"\\{0,3}[\"']?\s{0,3}(?:=>|:=|=|:|：)\s{0,3}(?P<quote>\\{0,3}[\"'])?"
-_CHARACTERS = r"[^\s\"'\\,;&<>()\[\]{}`|。、]"
-_NO_CALL = r"(?![(\[])"
-# A quoted value ends at the closing quote and may have spaces. A bare value ends at a space.
-_PASSWORD = (
-    r"(?P<secret>(?:(?(quote)(?>(?:(?!(?P=quote))[^\r\n\\]){4,256})(?=(?P=quote))|(?!))"
-    rf"|{_CHARACTERS}{{4,256}}+{_NO_CALL}))"
-)
-
-_ASSIGNED = (
-    SecretPattern(
-        "password",
-        ("passw", "passphrase", "pwd", "パスワード"),
-        re.compile(r"(?:password|passwd|passphrase|pwd|パスワード)" + _ASSIGN + _PASSWORD),
-        is_secret=_is_password,
-        is_case_sensitive=False,
-    ),
-    SecretPattern(
-        "password",
-        ("--pass", "--pwd"),
-        re.compile(r"--(?:password|passwd|passphrase|pass|pwd)\s(?P<quote>[\"'])?" + _PASSWORD),
-        is_secret=_is_password,
-        is_case_sensitive=False,
-    ),
-    SecretPattern(
-        "credential",
-        ("key", "token", "secret", "signature"),
-        re.compile(
-            r"(?P<name>key|token|secret|signature)"
-            + f"{_ASSIGN}(?P<secret>{_CHARACTERS}{{12,256}}+){_NO_CALL}"
-        ),
-        is_secret=_is_credential,
-        is_case_sensitive=False,
-        precise_hint=r"(?:key|token|secret|signature)[\\\"'＂＇]{0,4}\s{0,3}[=:＝：]",
-    ),
-)
-
 _URL = SecretPattern(
     "password",
     ("://",),
-    re.compile(r"://[^\s:/@\"'<>\\]{0,128}:(?P<secret>[^\s/@\"'<>\\]{1,256})@(?=[A-Za-z0-9\[_-])"),
+    re.compile(
+        r"://[^\s:/@\"'<>\\\[]{0,128}:(?P<secret>[^\s/@\"'<>\\]{1,256})@(?=[A-Za-z0-9\[_-])"
+    ),
     is_secret=lambda match, secret: secret[0] not in "<$%{[*",
     precise_hint=r"[:：][/／]{2}[^\s:/@]{0,128}[:：][^\s/@]{1,256}[@＠]",
 )
 
+_USER = SecretPattern(
+    "credential",
+    ("://",),
+    re.compile(r"://(?P<secret>[^\s:/@\"'<>\\.]{16,256})@(?=[A-Za-z0-9\[_-])"),
+    is_secret=is_generated,
+    precise_hint=r"[:：][/／]{2}[^\s:/@.]+[@＠]",
+)
+
+_NAMED = (
+    SecretPattern(
+        "credential",  # {"name": "API_KEY", "value": "…"} and <add key="ApiKey" value="…"/>
+        ("value",),
+        re.compile(
+            r"(?:name|key)\\{0,3}[\"']?\s{0,3}[:=]\s{0,3}\\{0,3}[\"']?(?P<name>[\w.-]{2,64})\\{0,3}"
+            r"[\"']?,?\s{0,20}\\{0,3}[\"']?value\\{0,3}[\"']?\s{0,3}[:=]\s{0,3}\\{0,3}[\"']?"
+            r"(?P<secret>[^\s\"'\\]{4,4096}+)"
+        ),
+        is_secret=is_named_secret,
+        is_case_sensitive=False,
+        precise_hint=r"value[\\\"'＂＇]{0,4}\s{0,3}[=:＝：]",
+    ),
+    SecretPattern(
+        "credential",  # <password>…</password>
+        ("</",),
+        re.compile(r"<(?P<name>[\w.:-]{3,64})>\s{0,3}(?P<secret>[^\s<>]{4,4096}+)\s{0,3}</"),
+        is_secret=is_named_secret,
+        is_case_sensitive=False,
+        precise_hint=r"[＜<][/／][^\s>]*(?:pass|pwd|token|secret|key)",
+    ),
+    SecretPattern(
+        "credential",  # aws configure set aws_secret_access_key …
+        (" set ",),
+        re.compile(
+            r"set(?<=\sset)\s{1,4}(?P<name>[\w./:-]{3,128})\s{1,4}[\"']?"
+            r"(?P<secret>[^\s\"'\\]{8,4096}+)"
+        ),
+        is_secret=is_named_secret,
+        is_case_sensitive=False,
+        precise_hint=r"\sset\s{1,4}[^\s]*(?:key|token|secret|passw)",
+    ),
+    SecretPattern(
+        "password",  # .netrc
+        ("machine",),
+        re.compile(
+            r"machine\s{1,4}[^\s]{1,128}\s{1,8}login\s{1,4}[^\s]{1,128}\s{1,8}password\s{1,4}"
+            r"(?P<secret>[^\s\"'\\]{3,256}+)"
+        ),
+        is_secret=lambda match, secret: is_value(secret),
+        is_case_sensitive=False,
+        precise_hint=r"\slogin\s{1,4}[^\s]+\s{1,8}password\s",
+    ),
+    SecretPattern(
+        "password",  # SQL
+        ("create", "alter", "grant"),
+        re.compile(
+            r"(?:create|alter|grant)\s[^\n;]{0,200}?(?:password|identified\s{1,4}"
+            r"(?:with\s{1,4}[\w\"']{1,40}\s{1,4})?by)"
+            r"[\s=]{1,4}'(?P<secret>[^'\n]{3,256}+)'"
+        ),
+        is_secret=lambda match, secret: is_value(secret),
+        is_case_sensitive=False,
+        precise_hint=r"(?:identified\s|password[\s=＝]{1,4}['＇])",
+    ),
+    SecretPattern(
+        "password",  # openssl -passin pass:…
+        ("pass:",),
+        re.compile(
+            r"-(?:passin|passout|pass|password)[\s=]{1,4}pass:(?P<secret>[^\s\"'\\]{3,256}+)"
+        ),
+        is_secret=lambda match, secret: is_value(secret),
+        is_case_sensitive=False,
+    ),
+    SecretPattern(
+        "password",
+        ("mysql", "mariadb", "redis-cli", "docker login", "podman login", "helm registry login"),
+        re.compile(
+            r"(?:(?:mysql|mariadb)[a-z-]{0,10}\s(?:[^\n|;&]{0,200}?\s)?-p"
+            r"|redis-cli\s(?:[^\n|;&]{0,200}?\s)?-a\s{1,4}"
+            r"|(?:docker|podman|registry) login\s(?:[^\n|;&]{0,200}?\s)?-p[\s=]{1,4})"
+            r"[\"']?(?P<secret>[^\s\"'\\]{4,256}+)"
+        ),
+        is_secret=lambda match, secret: is_value(secret),
+    ),
+    SecretPattern(
+        "password",
+        ("パスワードは",),
+        re.compile(
+            r"パスワードは\s?[「『\"']?(?P<secret>[!-&(-~]{4,128}+)[」』\"']?(?:です|だ|。)"
+        ),
+        is_secret=has_digit,
+    ),
+)
+"""Other ways to write a name and its secret."""
+
 SECRET_PATTERNS = (
-    *(_KEY_BLOCK, *_TOKENS, *_ADDRESSES),
-    *(*_HEADERS, _COOKIES, _URL, *_OPTIONS, *_ASSIGNED),
+    *(KEY_BLOCK, *TOKENS, *_ADDRESSES),
+    *(*_HEADERS, _COOKIES, _URL, _USER, *_OPTIONS, *ASSIGNED, *_NAMED),
 )

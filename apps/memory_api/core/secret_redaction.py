@@ -1,7 +1,7 @@
 """Replace secrets in text and JSON by `[secret:kind]`, before text is stored or sent to a model.
 
-The patterns are in `secret_patterns.py`. If the setting is on, personal data is replaced in the
-same places by `[pii:kind]` (`personal_data.py`).
+The patterns are in `secret_patterns.py` and `secret_tokens.py`. If the setting is on, personal data
+is replaced in the same places by `[pii:kind]` (`personal_data.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import Any, NamedTuple, cast
 from pydantic_core import SchemaValidator, core_schema
 
 from memory_api.core.personal_data import PERSONAL_DATA, one_limit
-from memory_api.core.secret_patterns import SECRET_PATTERNS, SecretPattern
+from memory_api.core.secret_patterns import SECRET_PATTERNS
+from memory_api.core.secret_tokens import SecretPattern
 
 MIN_SECRET_LENGTH = 16
 """Minimum length of an object key that is checked for secrets. No pattern matches a shorter text.
 """
+
+_NAME_FIELDS = ("name", "key")
 
 
 class Redacted(NamedTuple):
@@ -116,8 +119,11 @@ def _redact_node(value: Any, counts: Counter[str], field: str = "") -> Any:
 
 
 def _redact_object(value: dict[Any, Any], counts: Counter[str], field: str) -> dict[Any, Any]:
-    """Keys that become equal get a suffix, so that no entry is lost."""
+    """Keys that become equal get a suffix, so that no entry is lost. A `value` beside a `name`, as
+    in a list of environment variables, is that of the name.
+    """
     redacted: dict[Any, Any] = {}
+    named = next((n for n in _NAME_FIELDS if isinstance(value.get(n), str)), None)
     for key, item in value.items():
         is_long = isinstance(key, str) and len(key) >= MIN_SECRET_LENGTH
         may_be_redacted = is_long or PERSONAL_DATA.detector is not None
@@ -125,7 +131,8 @@ def _redact_object(value: dict[Any, Any], counts: Counter[str], field: str) -> d
         while name in redacted:
             name += "+"
         is_subject = field == "metadata" and key == "subject"
-        redacted[name] = _redact_entry(str(name), item, counts, is_subject=is_subject)
+        title = value[named] if named and key == "value" else name
+        redacted[name] = _redact_entry(str(title), item, counts, is_subject=is_subject)
     return redacted
 
 
