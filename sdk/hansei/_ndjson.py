@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from hansei._file_limit import limited_lines, read_source
 from hansei._request import drop_none, encode_json
 from hansei.errors import BadRequestError
 
@@ -93,13 +95,13 @@ def _numbered_items(source: Source) -> Iterator[tuple[int, _Item]]:
 
 def _file_items(file: BinaryIO) -> Iterator[tuple[int, _Item]]:
     """NDJSON is streamed. Only a JSON document of several lines is read as a whole."""
-    lines = enumerate(file, start=1)
+    lines = enumerate(limited_lines(file), start=1)
     number, first = next(((n, line) for n, line in lines if line.strip()), (0, b""))
     first = first.removeprefix(_BOM)
     if not first.strip():
         return
     if _parse_json(first) is None or first.lstrip().startswith(b"["):
-        rest = [line for _, line in lines]
+        rest = BytesIO(read_source(file, "The JSON document")).readlines()
         document = _parse_json(b"".join([first, *rest]))
         if document is not None:
             yield from enumerate(_as_list(document), start=1)

@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx2
 
+from hansei._file_limit import MAX_DOCUMENT_BYTES, read_file
 from hansei._model import Model
 from hansei._request import (
     Id,
@@ -235,7 +236,7 @@ def upload_document(
         content = document
     else:
         path = Path(document)
-        content = path.read_bytes()
+        content = read_file(path, MAX_DOCUMENT_BYTES)
         source = source or path.as_posix()
         media_type = media_type or _guess_media_type(path)
     params = {"project_id": project_id, "source": source, "title": title}

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hansei._file_limit import MAX_PLAYBOOK_BYTES, read_file
 from hansei.coding_agents.hook_settings import require_inside, write_atomically
 from hansei.errors import BadRequestError
 from hansei.models import Bullet
@@ -253,6 +254,6 @@ def _read(path: Path) -> str:
     if not path.is_file():  # reading a named pipe would wait for a writer
         raise BadRequestError(f"{path} is not a file.")
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_file(path, MAX_PLAYBOOK_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequestError(f"{path} cannot be read as text: {error}") from error

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
+from hansei._file_limit import MAX_FILE_BYTES, limited_lines
 from hansei._model import Json
 from hansei._ndjson import RECORD_FIELDS
 from hansei.errors import BadRequestError
@@ -92,7 +93,7 @@ def detect_session(source: BinaryIO) -> tuple[bool, bytes]:
     head: list[bytes] = []
     size = 0
     decision: bool | None = None
-    for line in source:
+    for line in limited_lines(source):
         head.append(line)
         size += len(line)
         if decision is None and not line.isspace():
@@ -101,9 +102,10 @@ def detect_session(source: BinaryIO) -> tuple[bool, bytes]:
         if (decision is not None and not is_document) or size > MAX_UNDECIDED_BYTES:
             break
     if decision and head and _is_conversation(head[-1].removeprefix(_BOM)):
-        for line in source:
+        for line in limited_lines(source):
             head.append(line)
-            if line.strip():
+            size += len(line)
+            if line.strip() or size > MAX_FILE_BYTES:
                 break
     return bool(decision), b"".join(head)
 

@@ -30,6 +30,7 @@ from hansei.coding_agents.hooks import (
     spool_session,
 )
 from hansei.coding_agents.session_store import SessionStore
+from hansei.errors import BadRequestError
 from hansei.learning_summary import LearningSummary
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _send_sessions(
             try:
                 with store.lock("sessions"):
                     spool_session(store, path, options, client.account_id)
-            except OSError as error:
+            except (OSError, BadRequestError) as error:
                 print_message(f"{path} skipped: {error}")
             result = send_spool(store, client)
             total.run_ids += result.run_ids

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from hansei._file_limit import MAX_PLAYBOOK_BYTES, read_source
 from hansei.agent_files import AgentPlaybook, select_bullets, write_block, write_skill
 from hansei.cli.options import (
     STDIN,
@@ -168,7 +169,7 @@ def import_playbook(
     CLAUDE.md, skillbook and mem0 are added to the bullets of the playbook instead.
     """
     with open_playbook_client() as client, open_input(file) as source:
-        data = source.read()
+        data = read_source(source, file, MAX_PLAYBOOK_BYTES)
         text = data.decode("utf-8", "replace")
         kind = detect_format(text, "" if file == STDIN else file) if format == "auto" else format
         if format == "auto" and kind == "bullets" and Path(file).suffix in (".md", ".markdown"):

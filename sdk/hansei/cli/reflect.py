@@ -13,6 +13,7 @@ from uuid import UUID
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from hansei._file_limit import read_source
 from hansei.cli.learned import print_changed_waiting
 from hansei.cli.options import STDIN, AsJson, Outcome, check_readable, open_input
 from hansei.cli.reflect_session import SessionOptions, reflect_on_session
@@ -126,7 +127,7 @@ def reflect(
         if is_session and found in (None, "claude-code"):
             if outcome_from is not None:
                 raise typer.BadParameter("A session file has no scores. Use --outcome.")
-            session = read_session_file(head + source.read())
+            session = read_session_file(head + read_source(source, file))
             given = outcome.value if outcome else None
             retrieval = str(retrieval_id) if retrieval_id else None
             options = SessionOptions(project, playbook, retrieval, given)

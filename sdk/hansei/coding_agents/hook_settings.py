@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from hansei._file_limit import MAX_SETTINGS_BYTES, read_file
 from hansei._model import Json
 from hansei.errors import BadRequestError
 
@@ -65,7 +66,7 @@ def installed_events(path: Path) -> dict[str, str]:
 def read_settings(path: Path) -> Json:
     """An empty or missing file has no settings. Raises `BadRequestError`."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_file(path, MAX_SETTINGS_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
 
+from hansei._file_limit import limited_lines
 from hansei._model import Json
 from hansei.coding_agents.hook_settings import write_atomically
 from hansei.errors import BadRequestError, ConfigurationError
@@ -175,7 +176,8 @@ def read_unsent(
     """The messages that were added since `state`, in ranges of at most `MAX_RANGE_BYTES`.
 
     With `sidechain_only`, those of sub-agents. A half-written last line stays for the next time. A
-    file that has become shorter is read from its beginning. Raises `OSError`.
+    file that has become shorter is read from its beginning. Raises `OSError`, and
+    `BadRequestError` for a line that is too long.
     """
     size = session_file.stat().st_size
     main, side = (
@@ -187,7 +189,7 @@ def read_unsent(
     collected = 0
     with session_file.open("rb") as source:
         source.seek(first)
-        for line in source:
+        for line in limited_lines(source):
             if not line.endswith(b"\n") and not _is_json(line):
                 break
             start, end = end, end + len(line)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from hansei._file_limit import read_file
 from hansei.errors import EvaluationError
 from hansei.recording.encoding import to_text
 
@@ -69,7 +70,7 @@ class Score:
 def read_tasks(path: Path, *, has_scorer: bool = False) -> list[Task]:
     """Raises `EvaluationError` with the damaged lines."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_file(path).splitlines()
     except OSError as error:
         raise EvaluationError(f"Cannot read {path}: {error.strerror}.") from error
     numbered = [(n, line) for n, line in enumerate(lines, start=1) if line.strip()]
