@@ -14,7 +14,9 @@ The client looks for the file in this order:
 3. `~/.hansei`
 
 A file of step 2 can come with a cloned repository, so it may name a service on this machine only,
-by host and port, and no key but its own is sent there.
+by host and port, and no key but its own is sent there. If the user has the file of step 3, a file
+of step 2 is used only if `hansei up` of this user wrote its URL and key: an empty file in the state
+folder of the user, named by both, says so.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ import re
 import stat
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from hansei.errors import ConfigurationError
+from hansei._file_limit import MAX_SETTINGS_BYTES, read_file
+from hansei.errors import BadRequestError, ConfigurationError
 
 DATA_DIR = ".hansei"
 FILE_NAME = "credentials.json"
@@ -112,9 +116,9 @@ def load_credentials(data_dir: str | os.PathLike[str] | None = None) -> Credenti
     if path is None or not path.is_file():
         return None
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path, MAX_SETTINGS_BYTES).decode("utf-8")
         _warn_if_readable_by_others(path)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, BadRequestError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}.") from error
     found = _parse_credentials(path, text)
     if data_dir is None and not _is_of_user(path):
@@ -124,7 +128,9 @@ def load_credentials(data_dir: str | os.PathLike[str] | None = None) -> Credenti
 
 
 def save_credentials(data_dir: str | os.PathLike[str], credentials: Credentials) -> Path:
-    """Write the credentials file atomically with mode 0600. Returns its path."""
+    """Write the credentials file atomically with mode 0600, and note that this user did. Returns
+    its path.
+    """
     folder = Path(data_dir)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / FILE_NAME
@@ -135,14 +141,23 @@ def save_credentials(data_dir: str | os.PathLike[str], credentials: Credentials)
         json.dump(known, file, indent=2)
         file.write("\n")
     draft.replace(path)
+    with suppress(OSError, RuntimeError):  # without a home, the user has no other account
+        mark = _mark_of(credentials)
+        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mark.touch(mode=0o600)
     return path
 
 
 def find_file(start: str | os.PathLike[str] | None = None) -> Path | None:
-    """The credentials file nearest to `start` (default: the current directory)."""
+    """The credentials file nearest to `start` (default: the current directory). If the user has an
+    account, only files that this user wrote.
+    """
+    has_account = (data_dir_of_user() / FILE_NAME).is_file()
     for folder in _search_path(Path(start) if start is not None else None):
         path = folder / FILE_NAME
-        if path.is_file() and _is_trusted(path):
+        if not path.is_file() or not _is_trusted(path):
+            continue
+        if not has_account or _is_of_user(path) or _is_written_by_user(path):
             return path
     return None
 
@@ -156,6 +171,21 @@ def _search_path(start: Path | None) -> Iterator[Path]:
     for folder in (here, *here.parents):
         yield folder / DATA_DIR
     yield Path.home() / DATA_DIR
+
+
+def _is_written_by_user(path: Path) -> bool:
+    """Whether `save_credentials` of this user wrote this URL and key, in whatever folder."""
+    try:
+        text = read_file(path, MAX_SETTINGS_BYTES).decode("utf-8")
+        return _mark_of(_parse_credentials(path, text)).is_file()
+    except (OSError, UnicodeDecodeError, BadRequestError, ConfigurationError):
+        return False
+
+
+def _mark_of(credentials: Credentials) -> Path:
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "hansei" / "accounts" / account_id(credentials)
 
 
 def data_dir_of_user() -> Path:

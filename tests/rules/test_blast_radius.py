@@ -6,7 +6,7 @@ import re
 
 from tests.support.paths import ROOT
 
-ACTORS = 10
+ACTORS = 11
 
 
 def cells() -> list[tuple[str, str]]:

@@ -62,6 +62,22 @@ def test_parent_directories_are_searched_before_home(nobody: Path) -> None:
     assert find_file(deep) == nobody / "here" / ".hansei" / "credentials.json"
 
 
+def test_account_of_the_user_wins_over_a_file_that_came_with_a_clone(nobody: Path) -> None:
+    """An MCP server that an agent started in the clone sent tasks to the port that it named."""
+    clone = nobody / "here" / ".hansei"
+    clone.mkdir()
+    fields = {"url": "http://127.0.0.1:8404", "api_key": "hsk_attacker"}
+    (clone / "credentials.json").write_text(json.dumps(fields))
+    (clone / "credentials.json").chmod(0o600)
+    own = Credentials("https://hansei.example", "hsk_own")
+    save_credentials(nobody / "home" / ".hansei", own)
+    assert resolve_credentials() == own
+    save_credentials(clone, STORED)  # `hansei up` in this folder
+    assert resolve_credentials() == STORED
+    (clone / "credentials.json").write_text("[" * 100)
+    assert resolve_credentials() == own
+
+
 def test_data_dir_is_the_only_directory_searched(
     nobody: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
