@@ -118,6 +118,21 @@ async def test_erased_person_is_in_no_table(api, tenant, drain, occurrences, run
     assert actions[:2] == ["erasure.finished", "erasure.requested"]
 
 
+@pytest.mark.parametrize("kind", ["person", "trace"])
+async def test_lessons_of_a_deleted_trace_are_erased(
+    api, tenant, drain, occurrences, kind: str
+) -> None:
+    theirs = trace(metadata={"subject": SECRET})
+    sent = (await api.post("/api/v1/traces", json=theirs)).json()
+    await drain(tenant.id)
+    assert (await api.delete(f"/api/v1/traces/{sent['trace_id']}")).status_code == 204
+    assert "memories" in await occurrences(SECRET)
+    target = SECRET if kind == "person" else sent["trace_id"]
+    done = await erase(api, drain, tenant, target_kind=kind, target_id=target)
+    assert done["counts"]["memories"] > 0
+    assert await occurrences(SECRET) == []
+
+
 async def test_erased_bullet_is_in_no_version(api, tenant, drain, occurrences) -> None:
     url = "/api/v1/playbooks/book"
     deltas = [{"type": "ADD", "section": "pat", "content": f"Ask {SECRET}"}]

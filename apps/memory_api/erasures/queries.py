@@ -15,6 +15,7 @@ from memory_api.core.pagination import Cursor, keyset_page
 from memory_api.erasures.schemas import CreateErasureRequest, ErasureTarget
 from memory_api.erasures.tables import ErasureRow
 from memory_api.memories.queries import get_memory
+from memory_api.memories.tables import MemoryRow
 from memory_api.traces.queries import get_trace
 
 
@@ -26,13 +27,23 @@ async def require_target(session: AsyncSession, body: CreateErasureRequest) -> N
             memory = await get_memory(session, UUID(body.target_id), include_deleted=True)
             exists = memory is not None
         case ErasureTarget.TRACE:
-            exists = await get_trace(session, UUID(body.target_id)) is not None
+            exists = await _has_data_of_trace(session, UUID(body.target_id))
         case ErasureTarget.TENANT:
             exists = await tenant_exists(session)
         case ErasureTarget.PERSON:
             pass
     if not exists:
         raise NotFound(f"{body.target_kind.capitalize()} not found.")
+
+
+async def _has_data_of_trace(session: AsyncSession, trace_id: UUID) -> bool:
+    """Whether the trace or, if it was deleted, a memory that was learned from it is stored."""
+    if await get_trace(session, trace_id) is not None:
+        return True
+    learned = select(MemoryRow.id).where(
+        MemoryRow.tenant_id == current_tenant_id(session), MemoryRow.trace_id == trace_id
+    )
+    return await session.scalar(learned.limit(1)) is not None
 
 
 async def get_erasure(session: AsyncSession, erasure_id: UUID) -> ErasureRow | None:

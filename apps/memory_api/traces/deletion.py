@@ -20,6 +20,7 @@ ERASE_REPLIES = load_statement("traces/storage.sql", "erase_replies")
 ERASE_QUERIES = load_statement("traces/storage.sql", "erase_queries")
 ERASE_RESPONSES = load_statement("traces/storage.sql", "erase_responses")
 DELETE_AGENT_RUNS = load_statement("traces/storage.sql", "delete_agent_runs")
+COPY_SUBJECTS = load_statement("traces/storage.sql", "copy_subjects")
 DELETE_TRACES = load_statement("traces/storage.sql", "delete_traces")
 
 
@@ -48,4 +49,5 @@ async def delete_traces(
             .with_for_update()
         )
         await erase_memories(session, episodes.all())
+    await fetch_rows(session, COPY_SUBJECTS, parameters)
     return len(await fetch_rows(session, DELETE_TRACES, parameters))

@@ -73,6 +73,14 @@ update agent_runs a
 set options = a.options - 'conversation'
 where a.tenant_id = :tenant and a.id in (select id from followers) and not exists (select from deleted d where d.id = a.id)
 
+-- name: copy_subjects
+-- Lessons of a trace stay when it is deleted. They get its person, so that an erasure of the person still finds them.
+update memories m
+set metadata = m.metadata || jsonb_build_object('subject', t.metadata -> 'subject')
+from traces t
+where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[])) and t.metadata ? 'subject'
+  and m.tenant_id = :tenant and m.trace_id = t.id and m.content <> ''
+
 -- name: delete_traces
 -- Deletes traces with their events and evaluations.
 delete from traces t where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[])) returning t.id
