@@ -242,6 +242,16 @@ async def test_malformed_insight_costs_only_itself(
     assert ("insights_malformed", 1) in [(entry["event"], entry.get("count")) for entry in logs]
 
 
+@pytest.mark.parametrize("insights", ["No lesson.", 5, None, {"key_insight": 1}])
+async def test_insights_that_are_no_list_are_logged_and_cost_no_verdicts(
+    agent: ReflectorAgent, stub: StubProvider, logs: list[dict[str, Any]], insights: Any
+) -> None:
+    stub.queue(answer({"insights": insights, "bullet_evaluations": list(BOTH)}))
+    result = await agent.arun(*ASKED)
+    assert (result.insights, len(result.bullet_evaluations)) == ([], 2)
+    assert "insights_malformed" in [entry["event"] for entry in logs]
+
+
 async def test_malformed_only_insight_costs_no_verdicts(
     agent: ReflectorAgent, stub: StubProvider
 ) -> None:

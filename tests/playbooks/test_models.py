@@ -244,3 +244,16 @@ def test_searchable_text_contains_every_word(when: str, title: str, content: str
 
     bullet = Bullet(id="x", section="s", content=content, when_to_use=when, title=title)
     assert words(bullet.searchable_text) == words(f"{when} {title} {content}")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "ADD", "content": None},
+        {"type": "ADD", "section": None, "content": None, "reasoning": None},
+        {"type": "MERGE", "source_ids": None, "content": "x"},
+    ],
+)
+def test_null_is_no_required_field(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="requires"):
+        DeltaContextItem.model_validate(fields)

@@ -133,8 +133,9 @@ class ModelInsights(BaseModel):
         verdicts = valid_items(BulletEvaluation, fields.get("bullet_evaluations"))
         if not insights and not verdicts:
             return {"insights": given}
-        if _is_filled_list(given) and len(insights) < len(given):
-            log.warning("insights_malformed", count=len(given) - len(insights))
+        count = len(cast("list[Any]", given)) if isinstance(given, list) else 1
+        if len(insights) < count:
+            log.warning("insights_malformed", count=count - len(insights))
         return {"insights": insights, "bullet_evaluations": verdicts}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     FailFast,
     Field,
+    ModelWrapValidatorHandler,
     computed_field,
     field_validator,
     model_validator,
@@ -268,12 +269,18 @@ class DeltaContextItem(BaseModel):
     def _null_is_empty_list(cls, value: object) -> object:
         return [] if value is None else value
 
-    @model_validator(mode="after")
-    def _require_fields(self) -> DeltaContextItem:
-        needed = {"ADD": "content", "MERGE": "source_ids"}.get(self.type, "bullet_id")
-        if needed in self.model_fields_set or self.model_fields_set >= _S2_DELTA_FIELDS:
-            return self
-        raise ValueError(f"{self.type} requires `{needed}`")
+    @model_validator(mode="wrap")
+    @classmethod
+    def _require_field(cls, data: Any, parse: ModelWrapValidatorHandler[Self]) -> Self:
+        """The field that the type needs, or all fields of S2. Of these, `bullet_id` may be null."""
+        delta = parse(data)
+        needed = {"ADD": "content", "MERGE": "source_ids"}.get(delta.type, "bullet_id")
+        fields = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        is_null = needed != "bullet_id" and fields.get(needed, "") is None
+        given = delta.model_fields_set
+        if is_null or not (needed in given or given >= _S2_DELTA_FIELDS):
+            raise ValueError(f"{delta.type} requires `{needed}`")
+        return delta
 
 
 class DeltaResult(BaseModel):

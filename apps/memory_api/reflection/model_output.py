@@ -61,11 +61,11 @@ class ModelVerdict(BaseModel):
 
 
 def valid_items(model: type[M], value: Any, *, log_event: str = "") -> list[M]:
-    """The valid items of a list. An invalid item does not affect the others; `log_event` is logged
-    with their number.
+    """The valid items of a list; another value is a list of one, and null an empty one. An invalid
+    item does not affect the others; `log_event` is logged with their number.
     """
     items: list[M] = []
-    given = cast("list[Any]", value) if isinstance(value, list) else []
+    given = cast("list[Any]", value if isinstance(value, list) else [value] if value else [])
     for item in given:
         try:
             items.append(model.model_validate(item))
@@ -215,7 +215,7 @@ class ModelReflection(BaseModel):
     @field_validator("verdicts", mode="before")
     @classmethod
     def _valid_verdicts(cls, value: Any) -> list[ModelVerdict]:
-        return valid_items(ModelVerdict, value)
+        return valid_items(ModelVerdict, value, log_event="verdicts_malformed")
 
     @field_validator("importance", "confidence", mode="before")
     @classmethod
