@@ -58,7 +58,7 @@ def statements() -> Iterator[str]:
         *("history", "queue", "policies", "inbox", "cost", "limits", "upkeep", "erasures"),
         *("collections", "retrievals", "relations", "webhooks", "console", "agent_runs"),
         *("analytics", "near_duplicates", "analytics_flow", "analytics_comments", "analysts"),
-        *("effects", "agent_analytics"),
+        *("effects", "agent_analytics", "statistics"),
     ):
         yield from read_statements(file)
     yield from protect(*WRITABLE_TABLES)

@@ -324,6 +324,38 @@ async def test_statistics_do_not_show_rows_of_others(
         assert len(seen) == 1, condition
 
 
+async def test_conditions_without_an_operator_show_nothing(api, make_tenant, open_login) -> None:
+    """They come before the policy, whose function must not read catalogs for the first row."""
+    bullet = {"type": "ADD", "section": "oth", "content": SECRET}
+    changed = await api.post(f"/api/v1/playbooks/{SECRET}/deltas", json={"deltas": [bullet]})
+    changed.raise_for_status()
+    other = await make_tenant()
+    seen: list[str] = []
+    for value in (SECRET, "absent"):
+        login = await open_login(other)
+        condition = f"('{{\"{value}\": 1}}'::jsonb)[name] is not null"
+        rows = await login.fetch(
+            "explain (analyze, buffers, timing off, summary off, costs off)"
+            f" select 1 from playbooks where {condition}"
+        )
+        seen.append(next(row[0] for row in rows if "Buffers" in row[0]))
+    assert seen[0] == seen[1]
+
+
+async def test_planner_has_no_values_of_texts(database: Database, owner: Sessions) -> None:
+    """EXPLAIN shows estimates, which come from values of all tenants."""
+    statement = """
+        select c.relname || '.' || a.attname from pg_class c
+        join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+        where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'
+          and a.atttypid in ('text'::regtype, 'text[]'::regtype)
+          and has_column_privilege('hansei_analyst', c.oid, a.attnum, 'select')
+          and a.attstattarget is distinct from 0
+    """
+    async with owner.without_tenant() as session:
+        assert (await session.scalars(text(statement))).all() == []
+
+
 async def test_policies_are_evaluated_before_conditions_of_logins(
     tenant: TestTenant, open_login, owner: Sessions
 ) -> None:
