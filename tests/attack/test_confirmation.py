@@ -215,17 +215,6 @@ async def test_parts_of_one_session_do_not_confirm(desk: Desk) -> None:
     assert bullet["status"] == "active"
 
 
-async def test_two_reports_of_one_run_do_not_confirm(desk: Desk) -> None:
-    """A hook sends the transcript, and the agent itself calls `create_trace`."""
-    request = {"event_type": "user_message", "content": "Update the CRM  for Ada."}
-    await desk.learn([request, *planted("Ada")], session_id="s")
-    await desk.learn(planted("Bob"), query="Update the CRM for Ada.", task_description="CRM")
-    key = (await desk.waiting())["id"]
-    await desk.learn(planted("Cem"), query="Update the CRM for Cem.", task_description="CRM")
-    (bullet,) = [b for b in await desk.bullets() if b["id"] == key]
-    assert bullet["status"] == "active"
-
-
 async def test_trace_that_a_session_recorded_does_not_confirm(desk: Desk) -> None:
     """The agent calls `create_trace` with the task in its own words; its session names the ID."""
     recorded = await desk.learn(planted("Ada"), query="I updated the customer.")

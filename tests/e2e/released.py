@@ -93,7 +93,14 @@ def restore(path: Path, home: Home) -> dict[str, Any]:
         asyncio.run(provision_database(server))
         owner, superuser = (server.url(role, DATABASE) for role in ("hansei_owner", SUPERUSER))
         _run_program("psql", owner, "-c", "create role hansei_analyst nologin")
-        _run_program("pg_restore", "--exit-on-error", f"--dbname={superuser}", home.data / DUMP)
+        _run_program(
+            "pg_restore",
+            "--clean",
+            "--if-exists",
+            "--exit-on-error",
+            f"--dbname={superuser}",
+            home.data / DUMP,
+        )
     finally:
         server.stop()
     return json.loads((home.data / FACTS).read_text())

@@ -69,7 +69,7 @@ def test_restored_dump_goes_on(
     url = elsewhere.pg.url("postgres")
     owner = elsewhere.pg.url("hansei_owner")
     run_program("psql", owner, "-c", "create role hansei_analyst nologin")
-    run_program("pg_restore", "--exit-on-error", f"--dbname={url}", dump)
+    run_program("pg_restore", "--clean", "--if-exists", "--exit-on-error", f"--dbname={url}", dump)
     asyncio.run(upgrade(elsewhere.pg.url("hansei_owner")))
     elsewhere.run("api")
     elsewhere.run("worker")

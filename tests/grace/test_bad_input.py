@@ -118,10 +118,11 @@ async def test_question_of_spaces(agent: Agent, doors: Any) -> None:
     for status, text in (
         await opened.client("agents.runs.create", " \n "),
         await opened.command("run", " \n "),
-        await opened.console("", query=" \n "),
     ):
         assert status in (422, 1, 2)
         assert " ".join(sentence.split()) in text
+    status, text = await opened.console("", query=" \n ")
+    assert (status, "Question: Must not be empty." in text) == (422, True), text
 
 
 async def test_question_that_is_not_open(agent: Agent, doors: Any, make_tenant: Any) -> None:

@@ -328,6 +328,13 @@ _TYPES = (
         "Another model may accept it. The operator finds the cause in the log.",
     ),
     ProblemType(
+        "standstill",
+        422,
+        "Run stood still",
+        "The run held the event loop of its worker for too long, and the worker was restarted.",
+        "This is an error of Hansei: report the stack in the log. `hansei run retry` tries again.",
+    ),
+    ProblemType(
         "llm_refused",
         502,
         "Model refused",

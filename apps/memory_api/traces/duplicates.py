@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -36,8 +34,6 @@ MIN_MEAN_SIMILARITY, MIN_EVENT_SIMILARITY = 0.95, 0.6
 MIN_INDEPENDENT_TRACES = 2
 """Independent traces that confirm advice with a quotation."""
 MAX_COMPARED_TRACES = 8
-MAX_REPORT_INTERVAL = timedelta(hours=1)
-"""Traces of the same request that are not of two sessions are one run if they arrive within it."""
 
 
 async def mark_if_duplicate(session: AsyncSession, trace: TraceRow) -> RunRow | None:
@@ -79,28 +75,15 @@ async def count_independent_traces(session: AsyncSession, trace_ids: Collection[
     """How many of these traces are agent runs of their own.
 
     Not counted again: a trace that was sent again, a part of the same run (`parent_id`) or of the
-    same session, a trace with the same events, whatever its ID and outcome, and another report of
-    the same run, such as one that its agent sent itself. Numbers and spacing are ignored in events.
-    The newest `MAX_COMPARED_TRACES` are compared.
+    same session, a trace with the same events, whatever its ID and outcome, and a trace that the
+    agent of another one sent itself. Numbers and spacing are ignored. The newest
+    `MAX_COMPARED_TRACES` are compared.
     """
-    groups: list[list[Any]] = []
+    groups: list[set[object]] = []
     for row in await list_trace_identities(session, trace_ids, MAX_COMPARED_TRACES):
-        same = [group for group in groups if any(_is_same_run(row, other) for other in group)]
+        others = {row.duplicate_of, row.parent_id, row.session_name, row.events_hash}
+        identity: set[object] = {row.id, *others, *row.recorded_ids} - {None}
+        same = [group for group in groups if group & identity]
         groups = [group for group in groups if group not in same]
-        groups.append([row, *(other for group in same for other in group)])
+        groups.append(identity.union(*same))
     return len(groups)
-
-
-def _is_same_run(row: Any, other: Any) -> bool:
-    if _identities(row) & _identities(other):
-        return True
-    if row.session_name and other.session_name:
-        return False
-    # A hook and the agent itself, or an SDK and its instrumentation, report a run in two forms.
-    is_near = abs(row.created_at - other.created_at) < MAX_REPORT_INTERVAL
-    return is_near and row.request_hash is not None and row.request_hash == other.request_hash
-
-
-def _identities(row: Any) -> set[object]:
-    others = {row.duplicate_of, row.parent_id, row.session_name, row.events_hash, *row.recorded_ids}
-    return {row.id, *others} - {None}

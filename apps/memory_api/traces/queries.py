@@ -384,8 +384,8 @@ async def measure_events(session: AsyncSession, trace_id: UUID) -> int:
 async def list_trace_identities(
     session: AsyncSession, trace_ids: Collection[UUID], limit: int
 ) -> Sequence[Any]:
-    """(id, created_at, request_hash, duplicate_of, parent_id, session_name, recorded_ids,
-    events_hash) of the newest of these traces.
+    """(id, duplicate_of, parent_id, session_name, recorded_ids, events_hash) of the newest of
+    these traces.
     """
     if not trace_ids:
         return []

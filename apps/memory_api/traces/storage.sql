@@ -97,21 +97,16 @@ cross join lateral (
 order by e.trace_id, e.seq
 
 -- name: trace_identities
--- What tells agent runs apart: the IDs of traces, newest first, their session with its project, a hash of what the user asked for (the
--- first message, else the query), those of these traces that a tool returned to its agent, and a hash of their events without numbers and
--- spacing. Null without a session, a request or events.
+-- What tells agent runs apart: the IDs of traces, newest first, their session with its project, those of these traces that a tool returned to
+-- its agent, and a hash of their events without numbers and spacing. Null without a session or events.
 with newest as materialized (
-    select t.id, t.created_at, t.query, t.duplicate_of, t.parent_id, t.project_id || '/' || t.session_id session_name
+    select t.id, t.created_at, t.duplicate_of, t.parent_id, t.project_id || '/' || t.session_id session_name
     from traces t
     where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[]))
     order by t.created_at desc, t.id desc
     limit :most
 )
-select t.id, t.created_at, t.duplicate_of, t.parent_id, t.session_name,
-       md5(trim(regexp_replace(lower(coalesce(
-           (select e.content from trace_events e
-            where e.tenant_id = :tenant and e.trace_id = t.id and e.event_type = 'user_message' order by e.seq limit 1),
-           t.query)), '[[:space:]]+', ' ', 'g'))) request_hash,
+select t.id, t.duplicate_of, t.parent_id, t.session_name,
        array(select o.id from newest o
              where o.id <> t.id
                and exists (select from trace_events e
