@@ -191,3 +191,11 @@ def test_rules_follow_from_one_of_two_causes(first: str, second: str | None, may
         {"root_cause": "It paid too early.", "cause_kind": first, "second_cause_kind": second}
     )
     assert read.may_have_rules is may
+
+
+@pytest.mark.parametrize("rules", [5, {"when": 5}, [{"when": "x"}]])
+def test_malformed_rules_cost_no_verdict(rules: Any) -> None:
+    verdict = {"key": "pat-00001", "tag": "helpful", "reason": "It worked."}
+    answer = {"explanation": "x", "rules": rules, "verdicts": verdict}
+    read = ModelReflection.model_validate(answer)
+    assert (read.rules, [each.key for each in read.verdicts]) == ([], ["pat-00001"])

@@ -196,16 +196,13 @@ class ModelReflection(BaseModel):
     @field_validator("rules", mode="before")
     @classmethod
     def _clean_rules(cls, value: Any) -> Any:
-        """Without malformed rules. A text is a rule without a condition."""
-        if value is None or isinstance(value, str):
-            value = [value] if value else []
-        if not isinstance(value, list):
-            return value
-        rules: list[Any] = [
-            {"do": rule} if isinstance(rule, str) else rule for rule in cast("list[Any]", value)
-        ]
-        given = [rule for rule in rules if not _is_empty_rule(rule)]
-        return valid_items(ReflectionRule, given, log_event="rules_malformed")[:MAX_RULES]
+        """Without malformed rules. A text is a rule without a condition; a value that is no list
+        is a list of one.
+        """
+        given = cast("list[Any]", value if isinstance(value, list) else [value] if value else [])
+        rules = [{"do": rule} if isinstance(rule, str) else rule for rule in given]
+        filled = [rule for rule in rules if not _is_empty_rule(rule)]
+        return valid_items(ReflectionRule, filled, log_event="rules_malformed")[:MAX_RULES]
 
     @field_validator("cause_kind", mode="before")
     @classmethod
