@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -162,9 +162,10 @@ async def test_removal_leaves_no_row_and_touches_no_other_tenant(
     monkeypatch.setattr(commands, "load_desks", lambda: [replace(desk, items=desk.items[:3])])
     slug = f"{demo.slug}-2"
     options = environment(demo.database)
-    made = await run_command(("demo", "--tenant", slug, "--json"), options)
-    assert made[0] == 0, made[2]
-    second = Demo(slug, json.loads(made[1])["key"], demo.database, 0.0)
+    status, output, errors = await run_command(("demo", "--tenant", slug), options)
+    assert (status, "day 0 of 60" in errors) == (0, True), errors
+    assert f"`hansei demo --remove --tenant {slug}` deletes" in output
+    second = Demo(slug, "", demo.database, 0.0)
     tables = await demo.fetch(
         "select distinct table_name from information_schema.columns join information_schema.tables"
         " using (table_schema, table_name) where table_schema = 'public'"
@@ -202,6 +203,17 @@ async def test_rows_that_are_stored_during_the_removal_are_removed(
         async with sessions.for_tenant(tenant.id) as session:
             assert await find_scopes(session, [("default", "playbook", "late")]) == {}
     assert (counts[1:], counts[0] > 0) == ([1, 0], True)
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = iter(range(0, 200, 2))
+    monkeypatch.setattr(commands, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    progress = commands.Progress()
+    for day in range(10):
+        progress.show(day)
+    assert capsys.readouterr().err.splitlines() == ["day 0 of 60", "day 5 of 60"]
 
 
 def test_data_are_small() -> None:

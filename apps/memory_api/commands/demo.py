@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
 from pathlib import Path
@@ -26,6 +27,8 @@ from memory_api.demo.history import DAYS, load_desks
 from memory_api.demo.load import open_loader
 from memory_api.demo.tenant import create_demo_tenant, is_demo, remove_tenant
 
+LINE_INTERVAL_SECONDS = 10.0
+"""Without a terminal. A day takes seconds, so no pause between two lines is much longer."""
 ABOUT = """\
 What is real: the agent runs and their results, and the answers of the reader that reflected and
 curated in place of a model, were recorded (docs/proof.md). This installation did everything else.
@@ -44,17 +47,18 @@ def run(tenant: str, remove: bool, data_dir: Path | None, json: bool) -> None:
 
 
 async def _load(settings: Settings, urls: DatabaseUrls, name: str, json: bool) -> None:
-    started = time.monotonic()
+    started, progress = time.monotonic(), Progress()
     if urls.embedded is not None:
         await migrate_and_grant(urls)
     desks, clock = load_desks(), Clock()
     async with owner_sessions(urls.require_owner()) as owner:
         tenant_id, key_id, key = await create_demo_tenant(owner, name)
+        progress.show(0)
         try:
             async with open_loader(
                 settings, urls.worker, desks, tenant_id, key_id, clock
             ) as loader:
-                await loader.load(desks, _show_progress)
+                await loader.load(desks, progress.show)
             async with owner.for_tenant(tenant_id) as session:
                 await move_times(session, clock)
         except BaseException:
@@ -64,7 +68,7 @@ async def _load(settings: Settings, urls: DatabaseUrls, name: str, json: bool) -
         counts = {"traces": len(loader.trace_ids), "other_advice": loader.other_advice_count}
         print_json({"tenant": name, "key": key, **counts})
         return
-    _show_progress(DAYS)
+    progress.show(DAYS)
     seconds = time.monotonic() - started
     url = _service_url(urls)
     about = ABOUT.format(count=loader.other_advice_count)
@@ -73,7 +77,7 @@ async def _load(settings: Settings, urls: DatabaseUrls, name: str, json: bool) -
         f"Loaded {len(loader.trace_ids)} agent runs over {DAYS} days in {seconds:.0f} seconds:"
         f" {playbooks}.\n\n{about}\n\nAPI key of tenant {name}:\n\n  {key}\n\n"
         f"Use it at {url}/console, or `export HANSEI_URL={url} HANSEI_API_KEY={key}`.\n"
-        f"`hansei demo --remove` deletes the tenant."
+        f"`hansei demo --remove --tenant {name}` deletes the tenant."
     )
 
 
@@ -92,9 +96,17 @@ async def _remove(urls: DatabaseUrls, name: str) -> None:
     print_line(f"Removed tenant {name}.")
 
 
-def _show_progress(day: int) -> None:
-    """A line that counts the days, on a terminal."""
-    if sys.stderr.isatty():
-        end = "\n" if day == DAYS else ""
-        sys.stderr.write(f"\rday {day} of {DAYS}{end}")
+class Progress:
+    """Counts the days on stderr: in one line of a terminal, otherwise a line every 10 seconds."""
+
+    def __init__(self) -> None:
+        self._last_at = -math.inf
+
+    def show(self, day: int) -> None:
+        text = f"day {day} of {DAYS}"
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{text}" + ("\n" if day == DAYS else ""))
+        elif (now := time.monotonic()) - self._last_at >= LINE_INTERVAL_SECONDS:
+            self._last_at = now
+            sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

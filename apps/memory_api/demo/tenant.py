@@ -35,8 +35,8 @@ async def create_demo_tenant(sessions: Sessions, name: str) -> tuple[UUID, UUID,
                 if await session.scalar(select(row.id).limit(1)) is not None:
                     raise Conflict(
                         f"Tenant {name} has data. The demo needs a tenant of its own:"
-                        " remove the last demo with `hansei demo --remove`, or pass another"
-                        " name with --tenant."
+                        f" remove the last demo with `hansei demo --remove --tenant {name}`, or"
+                        " pass another name with --tenant."
                     )
         row, key = await queries.create_key(session, scopes=[KeyScope.ADMIN], name=KEY_NAME)
         return tenant_id, row.id, key.text
