@@ -250,6 +250,7 @@ def test_searchable_text_contains_every_word(when: str, title: str, content: str
     "fields",
     [
         {"type": "ADD", "content": None},
+        {"type": "ADD", "text": None},
         {"type": "ADD", "section": None, "content": None, "reasoning": None},
         {"type": "MERGE", "source_ids": None, "content": "x"},
     ],

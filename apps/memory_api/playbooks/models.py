@@ -276,7 +276,8 @@ class DeltaContextItem(BaseModel):
         delta = parse(data)
         needed = {"ADD": "content", "MERGE": "source_ids"}.get(delta.type, "bullet_id")
         fields = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-        is_null = needed != "bullet_id" and fields.get(needed, "") is None
+        names = ("content", "text", "merged_text") if needed == "content" else (needed,)
+        is_null = needed != "bullet_id" and any(fields.get(name, "") is None for name in names)
         given = delta.model_fields_set
         if is_null or not (needed in given or given >= _S2_DELTA_FIELDS):
             raise ValueError(f"{delta.type} requires `{needed}`")
