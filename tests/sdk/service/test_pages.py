@@ -118,6 +118,7 @@ def reader(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(hooks, "start_sender", lambda: None)
     monkeypatch.setattr(recorder, "_default", None)
+    monkeypatch.setattr(recorder, "_has_warned", False)
     with Hansei() as client:
         for name in ("coding", "support"):
             bullet = {"type": "ADD", "section": "OTHERS", "content": "Look the order up first."}
