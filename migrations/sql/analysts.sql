@@ -19,12 +19,13 @@ alter table analytics.logins force row level security;
 create policy logins_own on analytics.logins for select to hansei_analyst using (role_name = current_user);
 create policy logins_owner on analytics.logins to current_user using (true) with check (true);
 
--- Whether a row belongs to the tenant of the login. Its cost is far below that of any operator, so the planner evaluates it first: a condition of
--- the login never sees rows of others, and reads none of their long texts from disk, which EXPLAIN would count too.
+-- Whether a row belongs to the tenant of the login. Its cost is far below that of any operator, so the planner evaluates it before any condition
+-- of the login that has one. Conditions without an operator come first (docs/decisions/row-level-security.md).
 create function analytics.is_own(p_tenant_id uuid, p_login_tenant uuid) returns boolean language plpgsql immutable strict cost 1e-30 set search_path = pg_catalog, pg_temp as $$
 begin
     return p_tenant_id = p_login_tenant;
 end $$;
+
 -- The tenant of the login; null if it is suspended or erased. A login cannot change session_user. It changes with the tenant's status, so it is
 -- not immutable in PostgreSQL's sense, but it must be declared so: the planner then writes the tenant into the plan as a constant. A function that
 -- is evaluated for each row reads pages, and PostgreSQL evaluates operators such as = and starts_with() of a login before its policy: EXPLAIN

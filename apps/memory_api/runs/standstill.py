@@ -92,7 +92,8 @@ def _watch(
 ) -> None:
     turned, checks = threading.Event(), 0
     turned.set()
-    while not ended.wait(min(CHECK_SECONDS, max_seconds / 4)):
+    interval = min(CHECK_SECONDS, max_seconds / 4)
+    while not ended.wait(interval):
         faulthandler.dump_traceback_later(3 * max_seconds, exit=worker_url is not None)
         if turned.is_set():
             turned.clear()
@@ -102,7 +103,7 @@ def _watch(
             except RuntimeError:  # the loop is closed
                 return
         checks += 1
-        if checks == round(max_seconds / min(CHECK_SECONDS, max_seconds / 4)):
+        if checks == round(max_seconds / interval):
             _report(loop, thread_id, max_seconds)
             if worker_url is not None:
                 _end_process(loop, worker_url)

@@ -26,7 +26,7 @@ class AnswerRows:
     last: date
     translation: Translation
 
-    def say(self, text: str, **values: str | int) -> str:
+    def sentence(self, text: str, **values: str | int) -> str:
         """A translated sentence. Whole numbers are formatted."""
         shown = {
             name: self.number(value) if isinstance(value, int) else value

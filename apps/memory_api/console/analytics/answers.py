@@ -23,75 +23,79 @@ def answer_sentence(
     return _SENTENCES[question](AnswerRows(rows, *period, translation)) if rows else ""
 
 
-def _bullets(a: AnswerRows) -> str:
-    harmful = sum(row["harmful"] > row["helpful"] for row in a.rows)
-    return a.say(
+def _bullets(answer: AnswerRows) -> str:
+    harmful = sum(row["harmful"] > row["helpful"] for row in answer.rows)
+    return answer.sentence(
         N_(
             "%(active)s bullets are active, %(quarantined)s are quarantined. %(harmful)s have "
             "more harmful than helpful verdicts."
         ),
-        active=a.count("status", "active"),
-        quarantined=a.count("status", "quarantined"),
+        active=answer.count("status", "active"),
+        quarantined=answer.count("status", "quarantined"),
         harmful=harmful,
     )
 
 
-def _bullet_versions(a: AnswerRows) -> str:
-    newest = max(row["changed_at"] for row in a.rows)
-    bullets = len({(row["playbook"], row["key"]) for row in a.rows})
+def _bullet_versions(answer: AnswerRows) -> str:
+    newest = max(row["changed_at"] for row in answer.rows)
+    bullets = len({(row["playbook"], row["key"]) for row in answer.rows})
     text = N_("%(count)s changes of %(bullets)s bullets, the last one on %(day)s.")
-    return a.say(text, count=len(a.rows), bullets=bullets, day=a.day(newest.date()))
-
-
-def _playbook_sizes(a: AnswerRows) -> str:
-    first, last = ends(a.rows, "day")
-    text = N_("%(last)s bullets are active at the end of %(day)s; %(first)s were on the first day.")
-    return a.say(
-        text,
-        last=sum(row["active_count"] for row in last),
-        first=sum(row["active_count"] for row in first),
-        day=a.day(max(row["day"] for row in a.rows)),
+    return answer.sentence(
+        text, count=len(answer.rows), bullets=bullets, day=answer.day(newest.date())
     )
 
 
-def _churn(a: AnswerRows) -> str:
-    removed = sum(a.total(f"{kind}_count") for kind in ("merged", "archived", "deleted"))
+def _playbook_sizes(answer: AnswerRows) -> str:
+    first, last = ends(answer.rows, "day")
+    text = N_("%(last)s bullets are active at the end of %(day)s; %(first)s were on the first day.")
+    return answer.sentence(
+        text,
+        last=sum(row["active_count"] for row in last),
+        first=sum(row["active_count"] for row in first),
+        day=answer.day(max(row["day"] for row in answer.rows)),
+    )
+
+
+def _churn(answer: AnswerRows) -> str:
+    removed = sum(answer.total(f"{kind}_count") for kind in ("merged", "archived", "deleted"))
     text = N_(
         "Bullets created: %(created)s, changed: %(changed)s, quarantined: "
         "%(quarantined)s, merged, archived or deleted: %(removed)s."
     )
-    return a.say(
+    return answer.sentence(
         text,
-        created=a.total("created_count"),
-        changed=a.total("changed_count"),
-        quarantined=a.total("quarantined_count"),
+        created=answer.total("created_count"),
+        changed=answer.total("changed_count"),
+        quarantined=answer.total("quarantined_count"),
         removed=removed,
     )
 
 
-def _bullet_lifetimes(a: AnswerRows) -> str:
+def _bullet_lifetimes(answer: AnswerRows) -> str:
     helped = sorted(
-        row["days_to_first_helpful"] for row in a.rows if row["days_to_first_helpful"] is not None
+        row["days_to_first_helpful"]
+        for row in answer.rows
+        if row["days_to_first_helpful"] is not None
     )
     text = N_(
         "Of %(count)s new bullets, %(retired)s were retired. %(helped)s got a helpful verdict"
     )
-    shown = a.say(
+    shown = answer.sentence(
         text,
-        count=len(a.rows),
-        retired=len(a.rows) - a.count("retired_at", None),
+        count=len(answer.rows),
+        retired=len(answer.rows) - answer.count("retired_at", None),
         helped=len(helped),
     )
     if not helped:
         return f"{shown}."
-    half = a.number(helped[(len(helped) - 1) // 2], 1)
-    return shown + a.say(N_(", half of them within %(days)s days."), days=half)
+    half = answer.number(helped[(len(helped) - 1) // 2], 1)
+    return shown + answer.sentence(N_(", half of them within %(days)s days."), days=half)
 
 
-def _survival(a: AnswerRows) -> str:
+def _survival(answer: AnswerRows) -> str:
     """For each playbook, up to three."""
     parts: list[str] = []
-    whole = [row for row in a.rows if row["born_month"] is None]
+    whole = [row for row in answer.rows if row["born_month"] is None]
     for playbook in list(dict.fromkeys(row["playbook"] for row in whole))[:3]:
         own = [row for row in whole if row["playbook"] == playbook]
         used = [row for row in own if row["event"] == "retirement"]
@@ -99,37 +103,43 @@ def _survival(a: AnswerRows) -> str:
             text = N_(
                 "%(playbook)s: %(share)s of the bullets stay in use for %(days)s days or more."
             )
-            share = a.percent(used[-1]["survival"])
-            parts.append(a.say(text, playbook=playbook, share=share, days=used[-1]["day"]))
+            share = answer.percent(used[-1]["survival"])
+            parts.append(
+                answer.sentence(text, playbook=playbook, share=share, days=used[-1]["day"])
+            )
         helped = [row for row in own if row["event"] == "first_helpful_verdict"]
         half = next((row["day"] for row in helped if row["survival"] <= HALF), None)
         if half is not None:
-            parts.append(a.say(N_("Half have a helpful verdict after %(days)s days."), days=half))
+            parts.append(
+                answer.sentence(N_("Half have a helpful verdict after %(days)s days."), days=half)
+            )
         elif helped:
-            parts.append(a.say(N_("Fewer than half have a helpful verdict.")))
+            parts.append(answer.sentence(N_("Fewer than half have a helpful verdict.")))
     return " ".join(parts)
 
 
-def _near_duplicates(a: AnswerRows) -> str:
+def _near_duplicates(answer: AnswerRows) -> str:
     text = N_(
         "%(count)s pairs of bullets say nearly the same. The closest are %(key)s and %(other)s."
     )
-    return a.say(text, count=len(a.rows), key=a.rows[0]["key"], other=a.rows[0]["other_key"])
+    return answer.sentence(
+        text, count=len(answer.rows), key=answer.rows[0]["key"], other=answer.rows[0]["other_key"]
+    )
 
 
-def _contradictions(a: AnswerRows) -> str:
-    both = sum(row["status"] == row["other_status"] == "active" for row in a.rows)
+def _contradictions(answer: AnswerRows) -> str:
+    both = sum(row["status"] == row["other_status"] == "active" for row in answer.rows)
     text = N_(
         "Pairs of bullets that contradict each other: %(count)s. Pairs of "
         "which agents get both: %(both)s."
     )
-    return a.say(text, count=len(a.rows), both=both)
+    return answer.sentence(text, count=len(answer.rows), both=both)
 
 
-def _improvement(a: AnswerRows) -> str:
+def _improvement(answer: AnswerRows) -> str:
     """The answer of the overview, of a playbook if one was chosen."""
-    named = {row["playbook"] for row in a.rows}
-    rows = a.rows if None in named else [dict(row) | {"playbook": None} for row in a.rows]
+    named = {row["playbook"] for row in answer.rows}
+    rows = answer.rows if None in named else [dict(row) | {"playbook": None} for row in answer.rows]
     improvement = improvement_of(rows, 0.0)
     total = improvement.total
     if total is None or not total["runs"]:
@@ -140,12 +150,14 @@ def _improvement(a: AnswerRows) -> str:
             "Unknown: no hold-out compares runs with and without advice. %(rate)s of all runs "
             "succeed."
         )
-        return a.say(text, rate=a.percent(total["rate"]))
+        return answer.sentence(text, rate=answer.percent(total["rate"]))
     if total["difference"] is None or name == "more_runs":
         text = N_(
             "Not known yet: about %(count)s more runs are needed. %(rate)s of all runs succeed."
         )
-        return a.say(text, count=improvement.missing_runs, rate=a.percent(total["rate"]))
+        return answer.sentence(
+            text, count=improvement.missing_runs, rate=answer.percent(total["rate"])
+        )
     texts = {
         "better": N_(
             "Yes: %(with)s of the runs with advice succeed, and %(without)s of those without it."
@@ -162,20 +174,20 @@ def _improvement(a: AnswerRows) -> str:
             "%(runs)s runs."
         ),
     }
-    return a.say(
+    return answer.sentence(
         texts[name],
         **{
-            "with": a.percent(total["with_rate"]),
-            "without": a.percent(total["without_rate"]),
-            "low": a.number(100 * total["low"]),
-            "high": a.number(100 * total["high"]),
+            "with": answer.percent(total["with_rate"]),
+            "without": answer.percent(total["without_rate"]),
+            "low": answer.number(100 * total["low"]),
+            "high": answer.number(100 * total["high"]),
             "runs": total["with_runs"] + total["without_runs"],
         },
     )
 
 
-def _movers(a: AnswerRows) -> str:
-    worst, best = a.rows[0], a.rows[-1]
+def _movers(answer: AnswerRows) -> str:
+    worst, best = answer.rows[0], answer.rows[-1]
     parts: list[str] = []
     for row, text in (
         (worst, N_("Most harmful: %(key)s, %(harmful)s harmful and %(helpful)s helpful verdicts.")),
@@ -183,32 +195,32 @@ def _movers(a: AnswerRows) -> str:
     ):
         if row["net_count"] < 0 if row is worst else row["net_count"] > 0:
             counts = {n: int(row[f"{n}_count"]) for n in ("harmful", "helpful")}
-            parts.append(a.say(text, key=f"{row['key']} ({row['playbook']})", **counts))
+            parts.append(answer.sentence(text, key=f"{row['key']} ({row['playbook']})", **counts))
     return " ".join(parts)
 
 
-def _verdict_drift(a: AnswerRows) -> str:
-    days = (a.last - a.first).days + 1
-    sure = [row["difference"] for row in a.rows if row["is_significant"]]
+def _verdict_drift(answer: AnswerRows) -> str:
+    days = (answer.last - answer.first).days + 1
+    sure = [row["difference"] for row in answer.rows if row["is_significant"]]
     text = N_(
         "From %(first)s to %(last)s, %(worse)s bullets were less helpful than in the %(days)s "
         "days before, and %(better)s more helpful. The changes of the %(others)s others may be "
         "chance."
     )
-    return a.say(
+    return answer.sentence(
         text,
-        first=a.day(a.first),
-        last=a.day(a.last),
+        first=answer.day(answer.first),
+        last=answer.day(answer.last),
         days=days,
         worse=sum(difference < 0 for difference in sure),
         better=sum(difference > 0 for difference in sure),
-        others=len(a.rows) - len(sure),
+        others=len(answer.rows) - len(sure),
     )
 
 
-def _verdicts(a: AnswerRows) -> str:
+def _verdicts(answer: AnswerRows) -> str:
     by_judge: Counter[str] = Counter()
-    for row in a.rows:
+    for row in answer.rows:
         by_judge[row["judge"]] += sum(
             row[f"{tag}_count"] for tag in ("helpful", "harmful", "neutral")
         )
@@ -217,43 +229,43 @@ def _verdicts(a: AnswerRows) -> str:
         "%(helpful)s helpful, %(harmful)s harmful and %(neutral)s neutral verdicts. Most judges:"
         " %(judge)s, %(count)s verdicts."
     )
-    return a.say(
+    return answer.sentence(
         text,
-        helpful=a.total("helpful_count"),
-        harmful=a.total("harmful_count"),
-        neutral=a.total("neutral_count"),
-        judge=value_name("judge", judge, a.translation),
+        helpful=answer.total("helpful_count"),
+        harmful=answer.total("harmful_count"),
+        neutral=answer.total("neutral_count"),
+        judge=value_name("judge", judge, answer.translation),
         count=count,
     )
 
 
-def _effects(a: AnswerRows) -> str:
-    bullets = {(row["playbook"], row["key"]) for row in a.rows}
-    known = {(r["playbook"], r["key"]) for r in a.rows if r["difference"] is not None}
+def _effects(answer: AnswerRows) -> str:
+    bullets = {(row["playbook"], row["key"]) for row in answer.rows}
+    known = {(r["playbook"], r["key"]) for r in answer.rows if r["difference"] is not None}
     if not known:
         text = N_(
             "Unknown for all %(count)s bullets: each was always served together with others of "
             "its playbook, so nothing shows what it does alone."
         )
-        return a.say(text, count=len(bullets))
+        return answer.sentence(text, count=len(bullets))
     text = N_(
         "Known for %(known)s of %(count)s bullets. The others were always served together with "
         "others of their playbook, so nothing shows what they do alone."
     )
     if len(known) == len(bullets):
         text = N_("Known for all %(count)s bullets.")
-    return a.say(text, known=len(known), count=len(bullets))
+    return answer.sentence(text, known=len(known), count=len(bullets))
 
 
-def _funnel(a: AnswerRows) -> str:
+def _funnel(answer: AnswerRows) -> str:
     sums: Counter[str] = Counter()
-    for row in a.rows:
+    for row in answer.rows:
         sums[row["stage"]] += int(row["count"])
     text = N_(
         "Traces: %(traces)s. Reflections on them: %(reflections)s. Lessons: "
         "%(lessons)s. New bullets: %(bullets)s."
     )
-    return a.say(
+    return answer.sentence(
         text,
         traces=sums["traces"],
         reflections=sums["reflections"],
@@ -262,50 +274,50 @@ def _funnel(a: AnswerRows) -> str:
     )
 
 
-def _coverage(a: AnswerRows) -> str:
-    count, empty, weak = (a.total(f"{name}_count") for name in ("retrieval", "empty", "weak"))
+def _coverage(answer: AnswerRows) -> str:
+    count, empty, weak = (answer.total(f"{name}_count") for name in ("retrieval", "empty", "weak"))
     text = N_(
         "%(share)s of %(count)s queries found a bullet that matches. %(weak)s found only weak "
         "matches, %(empty)s found no bullet."
     )
-    share = a.percent((count - empty - weak) / count)
-    return a.say(text, share=share, count=count, weak=weak, empty=empty)
+    share = answer.percent((count - empty - weak) / count)
+    return answer.sentence(text, share=share, count=count, weak=weak, empty=empty)
 
 
-def _uncovered_queries(a: AnswerRows) -> str:
-    empty = a.count("bullet_count", 0)
+def _uncovered_queries(answer: AnswerRows) -> str:
+    empty = answer.count("bullet_count", 0)
     text = N_(
         "%(count)s queries found no bullet that matches: %(empty)s found none, %(weak)s only "
         "weak matches."
     )
-    return a.say(text, count=len(a.rows), empty=empty, weak=len(a.rows) - empty)
+    return answer.sentence(text, count=len(answer.rows), empty=empty, weak=len(answer.rows) - empty)
 
 
-def _error_categories(a: AnswerRows) -> str:
+def _error_categories(answer: AnswerRows) -> str:
     counts: Counter[str] = Counter()
-    for row in a.rows:
+    for row in answer.rows:
         counts[row["error_category"]] += row["reflection_count"]
     name, count = counts.most_common(1)[0]
     text = N_("Most frequent: %(name)s, in %(count)s of %(all)s reflections.")
-    shown = value_name("error_category", name, a.translation)
-    return a.say(text, name=shown, count=count, all=a.total("reflection_count"))
+    shown = value_name("error_category", name, answer.translation)
+    return answer.sentence(text, name=shown, count=count, all=answer.total("reflection_count"))
 
 
-def _conflicts(a: AnswerRows) -> str:
+def _conflicts(answer: AnswerRows) -> str:
     text = N_("In %(count)s traces, a check contradicts the outcome that the client reported.")
-    return a.say(text, count=len(a.rows))
+    return answer.sentence(text, count=len(answer.rows))
 
 
-def _agent_runs(a: AnswerRows) -> str:
+def _agent_runs(answer: AnswerRows) -> str:
     text = N_(
         "%(count)s questions were asked. %(right)s answers were right, %(wrong)s were wrong; the"
         " others were not checked."
     )
-    return a.say(
+    return answer.sentence(
         text,
-        count=a.total("run_count"),
-        right=a.total("right_count"),
-        wrong=a.total("wrong_count"),
+        count=answer.total("run_count"),
+        right=answer.total("right_count"),
+        wrong=answer.total("wrong_count"),
     )
 
 

@@ -11,46 +11,54 @@ from memory_api.console.analytics.names import value_name
 from memory_api.console.translations import N_
 
 
-def costs(a: AnswerRows) -> str:
+def costs(answer: AnswerRows) -> str:
     by_purpose: Counter[str] = Counter()
-    for row in a.rows:
+    for row in answer.rows:
         by_purpose[row["purpose"]] += row["cost_usd"] or 0
     purpose, most = by_purpose.most_common(1)[0]
     text = N_("%(usd)s for %(calls)s calls. Most of it: %(purpose)s, %(most)s.")
-    return a.say(
+    return answer.sentence(
         text,
-        usd=a.usd(a.sum_usd()),
-        calls=a.total("call_count"),
-        purpose=value_name("purpose", purpose, a.translation),
-        most=a.usd(most),
+        usd=answer.usd(answer.sum_usd()),
+        calls=answer.total("call_count"),
+        purpose=value_name("purpose", purpose, answer.translation),
+        most=answer.usd(most),
     )
 
 
-def trace_costs(a: AnswerRows) -> str:
+def trace_costs(answer: AnswerRows) -> str:
     text = N_("%(usd)s for %(count)s traces. The most expensive cost %(most)s.")
-    most = a.usd(max(row["cost_usd"] or 0 for row in a.rows))
-    return a.say(text, usd=a.usd(a.sum_usd()), count=len(a.rows), most=most)
+    most = answer.usd(max(row["cost_usd"] or 0 for row in answer.rows))
+    return answer.sentence(
+        text, usd=answer.usd(answer.sum_usd()), count=len(answer.rows), most=most
+    )
 
 
-def lesson_costs(a: AnswerRows) -> str:
+def lesson_costs(answer: AnswerRows) -> str:
     text = N_("%(usd)s for %(count)s reflections and lessons: %(each)s each.")
-    each = a.usd(a.sum_usd() / len(a.rows))
-    return a.say(text, usd=a.usd(a.sum_usd()), count=len(a.rows), each=each)
+    each = answer.usd(answer.sum_usd() / len(answer.rows))
+    return answer.sentence(
+        text, usd=answer.usd(answer.sum_usd()), count=len(answer.rows), each=each
+    )
 
 
-def bullet_costs(a: AnswerRows) -> str:
+def bullet_costs(answer: AnswerRows) -> str:
     text = N_("%(usd)s. New bullets: %(count)s, in use: %(used)s.")
-    used = a.count("is_surviving", True)
-    return a.say(text, usd=a.usd(a.sum_usd()), count=len(a.rows), used=used)
+    used = answer.count("is_surviving", True)
+    return answer.sentence(
+        text, usd=answer.usd(answer.sum_usd()), count=len(answer.rows), used=used
+    )
 
 
-def unit_costs(a: AnswerRows) -> str:
-    _, last = ends(a.rows, "month")
+def unit_costs(answer: AnswerRows) -> str:
+    _, last = ends(answer.rows, "month")
     usd, kept = sum(row["cost_usd"] for row in last), sum(row["surviving_count"] for row in last)
     text = N_(
         "In the last month, %(usd)s for %(traces)s traces and %(bullets)s bullets that are in use."
     )
-    return a.say(text, usd=a.usd(usd), traces=sum(row["trace_count"] for row in last), bullets=kept)
+    return answer.sentence(
+        text, usd=answer.usd(usd), traces=sum(row["trace_count"] for row in last), bullets=kept
+    )
 
 
 COST_SENTENCES: Mapping[Question, Callable[[AnswerRows], str]] = {
