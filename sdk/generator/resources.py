@@ -39,8 +39,8 @@ from typing import Any, Literal, Unpack
 from hansei import _flows, _operations, params
 from hansei._pages import {pager}
 from hansei._request import (
-    OMIT, Id, Omit, RequestOptions, api_path, get_request, list_request, read_request,
-    whole_list_request, write_request,
+    OMIT, Id, Omit, RequestOptions, api_path, check_options, get_request, list_request,
+    read_request, whole_list_request, write_request,
 )
 from hansei._resource import {client}, {prefix}Resource
 {names}
@@ -228,8 +228,7 @@ def _request_expression(
         part[1:-1] if part.startswith("{") else repr(part)
         for part in path.removeprefix("/api/v1/").strip("/").split("/")
     ]
-    is_api = path.startswith("/api/v1/")
-    location = f"api_path({', '.join(parts)})" if is_api else repr(path)
+    location = f"api_path({', '.join(parts)})" if path.startswith("/api/v1/") else repr(path)
     query = _mapping(arguments, "query")
     body = _mapping(arguments, "body")
     params = f", params={query}" if query else ""
@@ -348,9 +347,10 @@ def _write_method(method: Method, is_async: bool) -> str:
         separator = "" if signature.endswith("self, ") else ", "
         signature = signature.rstrip(", ") + separator + "**options: Unpack[RequestOptions]"
     options = ", options" if method.has_options else ""
+    check = f"    check_options(options, self.{method.name})\n" if options else ""
     return (
         f"{word}def {method.name}({signature}) -> {returned}:\n"
-        f"{textwrap.indent(_docstring(method, is_async), '    ')}\n"
+        f"{textwrap.indent(_docstring(method, is_async), '    ')}\n{check}"
         f"    return {call}({method.request}{options})"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from uuid import UUID, uuid4
 import httpx2
 
 from hansei._model import Model, to_json
+from hansei._names import check_names
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
@@ -46,6 +48,22 @@ class RequestOptions(TypedDict, total=False):
     max_retries: int
     idempotency_key: str
     extra_headers: Mapping[str, str]
+
+
+_OPTIONS = frozenset(RequestOptions.__annotations__)
+
+
+def check_options(options: Mapping[str, object], method: Callable[..., object]) -> None:
+    """Raises `TypeError` for an argument that `method` does not have. `options` are those that it
+    does not name itself.
+    """
+    if options.keys() <= _OPTIONS:
+        return
+    named = inspect.signature(method).parameters.keys() - {"options"}
+    name = method.__name__
+    known = named | _OPTIONS
+    otherwise = f" The arguments are {', '.join(sorted(known))}."
+    check_names(f"`{name}` has no argument", options, known, otherwise)
 
 
 @dataclass(frozen=True)

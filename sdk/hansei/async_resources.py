@@ -22,6 +22,7 @@ from hansei._request import (
     Omit,
     RequestOptions,
     api_path,
+    check_options,
     get_request,
     list_request,
     read_request,
@@ -178,6 +179,7 @@ class AsyncAgentsCalibrationResource(AsyncResource):
         Example:
             await client.agents.calibration.get()
         """
+        check_options(options, self.get)
         return await self._send(
             get_request(
                 api_path("agents", "calibration"),
@@ -198,6 +200,7 @@ class AsyncAgentsCalibrationResource(AsyncResource):
         Example:
             await client.agents.calibration.reset()
         """
+        check_options(options, self.reset)
         return await self._send(
             write_request(
                 "DELETE", api_path("agents", "calibration"), None, params={"project_id": project_id}
@@ -246,6 +249,7 @@ class AsyncAgentsRunsResource(AsyncResource):
         Example:
             await client.agents.runs.create("Which orders are late?")
         """
+        check_options(options, self.create)
         return await self._send(
             write_request(
                 "POST",
@@ -284,6 +288,7 @@ class AsyncAgentsRunsResource(AsyncResource):
             async for item in client.agents.runs.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("agents", "runs"),
@@ -300,6 +305,7 @@ class AsyncAgentsRunsResource(AsyncResource):
         Example:
             await client.agents.runs.get(run.id)
         """
+        check_options(options, self.get)
         return await self._send(
             get_request(api_path("agents", "runs", agent_run_id), AgentRun), options
         )
@@ -313,6 +319,7 @@ class AsyncAgentsRunsResource(AsyncResource):
         Example:
             await client.agents.runs.get_execution(run.id)
         """
+        check_options(options, self.get_execution)
         return await self._send(
             get_request(api_path("agents", "runs", agent_run_id, "execution"), AgentExecution),
             options,
@@ -331,6 +338,7 @@ class AsyncAgentsRunsResource(AsyncResource):
         Example:
             await client.agents.runs.cancel(run.id)
         """
+        check_options(options, self.cancel)
         return await self._send(
             write_request("POST", api_path("agents", "runs", agent_run_id, "cancel"), AgentRun),
             options,
@@ -353,6 +361,7 @@ class AsyncAgentsRunsResource(AsyncResource):
         Example:
             await client.agents.runs.record_feedback(run.id, "right")
         """
+        check_options(options, self.record_feedback)
         return await self._send(
             write_request(
                 "POST",
@@ -374,6 +383,7 @@ class AsyncAgentsRunsInterventionsResource(AsyncResource):
             async for item in client.agents.runs.interventions.list(run.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             whole_list_request(
                 "GET", api_path("agents", "runs", agent_run_id, "interventions"), Intervention
@@ -398,6 +408,7 @@ class AsyncAgentsRunsInterventionsResource(AsyncResource):
         Example:
             await client.agents.runs.interventions.answer(run.id, question.id, "accept")
         """
+        check_options(options, self.answer)
         return await self._send(
             write_request(
                 "POST",
@@ -420,6 +431,7 @@ class AsyncAnalyticsResource(AsyncResource):
         Example:
             await client.analytics.list_questions()
         """
+        check_options(options, self.list_questions)
         return await self._send(get_request(api_path("analytics"), QuestionList), options)
 
     async def get(
@@ -456,6 +468,7 @@ class AsyncAnalyticsResource(AsyncResource):
         Example:
             await client.analytics.get("movers")
         """
+        check_options(options, self.get)
         return await self._send(
             get_request(
                 api_path("analytics", question),
@@ -492,6 +505,7 @@ class AsyncAnalyticsResource(AsyncResource):
         A text that a spreadsheet would execute as a formula starts with an apostrophe. The
         arguments are those of `get`.
         """
+        check_options(options, self.get_csv)
         return await self._send(
             _operations.get_analytics_csv(
                 question,
@@ -524,6 +538,7 @@ class AsyncApiKeysResource(AsyncResource):
             async for item in client.api_keys.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(list_request(api_path("keys"), ApiKey, limit), options)
 
     async def create(
@@ -546,6 +561,7 @@ class AsyncApiKeysResource(AsyncResource):
         Example:
             await client.api_keys.create("support")
         """
+        check_options(options, self.create)
         return await self._send(
             write_request(
                 "POST",
@@ -567,6 +583,7 @@ class AsyncApiKeysResource(AsyncResource):
         Example:
             await client.api_keys.revoke(key.id)
         """
+        check_options(options, self.revoke)
         return await self._send(write_request("DELETE", api_path("keys", key_id), None), options)
 
 
@@ -594,6 +611,7 @@ class AsyncAuditLogResource(AsyncResource):
             async for item in client.audit_log.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(api_path("audit-log"), AuditEvent, limit, params={"action": action}),
             options,
@@ -612,6 +630,7 @@ class AsyncBudgetsResource(AsyncResource):
             async for item in client.budgets.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(whole_list_request("GET", api_path("budgets"), Budget), options)
 
     def replace(
@@ -628,6 +647,7 @@ class AsyncBudgetsResource(AsyncResource):
             async for item in client.budgets.replace([]):
                 ...
         """
+        check_options(options, self.replace)
         return self._list(
             whole_list_request("PUT", api_path("budgets"), Budget, body={"items": items}), options
         )
@@ -659,6 +679,7 @@ class AsyncCollectionsResource(AsyncResource):
         Example:
             await client.collections.create("support")
         """
+        check_options(options, self.create)
         return await self._send(
             write_request(
                 "POST",
@@ -691,6 +712,7 @@ class AsyncCollectionsResource(AsyncResource):
             async for item in client.collections.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("collections"), Collection, limit, params={"project_id": project_id}
@@ -709,6 +731,7 @@ class AsyncCollectionsResource(AsyncResource):
         Example:
             await client.collections.get("support")
         """
+        check_options(options, self.get)
         return await self._send(
             get_request(
                 api_path("collections", name), Collection, params={"project_id": project_id}
@@ -727,6 +750,7 @@ class AsyncCollectionsResource(AsyncResource):
         Example:
             await client.collections.delete("support")
         """
+        check_options(options, self.delete)
         return await self._send(
             write_request(
                 "DELETE", api_path("collections", name), None, params={"project_id": project_id}
@@ -753,6 +777,7 @@ class AsyncCollectionsResource(AsyncResource):
         Example:
             await client.collections.rechunk("support")
         """
+        check_options(options, self.rechunk)
         return await self._send(
             write_request(
                 "POST",
@@ -786,6 +811,7 @@ class AsyncCollectionsResource(AsyncResource):
         Example:
             await client.collections.search("support", "refund of a pending order")
         """
+        check_options(options, self.search)
         return await self._send(
             read_request(
                 api_path("collections", name, "search"),
@@ -830,6 +856,7 @@ class AsyncCollectionsDocumentsResource(AsyncResource):
             media_type: Default: from the suffix of the path.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.add)
         return await self._send(
             _operations.upload_document(
                 name,
@@ -862,6 +889,7 @@ class AsyncCollectionsDocumentsResource(AsyncResource):
             async for item in client.collections.documents.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("collections", name, "documents"),
@@ -888,6 +916,7 @@ class AsyncCollectionsDocumentsResource(AsyncResource):
         Example:
             await client.collections.documents.get("support", document.id)
         """
+        check_options(options, self.get)
         return await self._send(
             get_request(
                 api_path("collections", name, "documents", document_id),
@@ -913,6 +942,7 @@ class AsyncCollectionsDocumentsResource(AsyncResource):
         Example:
             await client.collections.documents.delete("support", document.id)
         """
+        check_options(options, self.delete)
         return await self._send(
             write_request(
                 "DELETE",
@@ -951,6 +981,7 @@ class AsyncErasuresResource(AsyncResource):
         Example:
             await client.erasures.create("trace", trace.id)
         """
+        check_options(options, self.create)
         return await self._send(
             write_request(
                 "POST",
@@ -973,6 +1004,7 @@ class AsyncErasuresResource(AsyncResource):
             async for item in client.erasures.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(list_request(api_path("erasures"), Erasure, limit), options)
 
     async def get(self, erasure_id: Id, **options: Unpack[RequestOptions]) -> Erasure:
@@ -981,6 +1013,7 @@ class AsyncErasuresResource(AsyncResource):
         Example:
             await client.erasures.get(erasure.id)
         """
+        check_options(options, self.get)
         return await self._send(get_request(api_path("erasures", erasure_id), Erasure), options)
 
 
@@ -993,10 +1026,12 @@ class AsyncHealthResource(AsyncResource):
         Example:
             await client.health.get()
         """
+        check_options(options, self.get)
         return await self._send(get_request("/health", Health), options)
 
     async def ready(self, **options: Unpack[RequestOptions]) -> Readiness:
         """Check that the service can work: its database, queue, embedder and model."""
+        check_options(options, self.ready)
         return await self._send(_operations.check_readiness(), options)
 
 
@@ -1010,6 +1045,7 @@ class AsyncMaintenanceResource(AsyncResource):
             async for item in client.maintenance.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             whole_list_request("GET", api_path("maintenance"), MaintenanceSchedule), options
         )
@@ -1037,6 +1073,7 @@ class AsyncMaintenanceResource(AsyncResource):
         Example:
             await client.maintenance.start("decay")
         """
+        check_options(options, self.start)
         return await self._send(
             write_request(
                 "POST",
@@ -1093,6 +1130,7 @@ class AsyncMemoriesResource(AsyncResource):
         Example:
             await client.memories.create("Look up an order before changing it.")
         """
+        check_options(options, self.create)
         return await self._send(
             write_request(
                 "POST",
@@ -1146,6 +1184,7 @@ class AsyncMemoriesResource(AsyncResource):
             async for item in client.memories.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("memories"),
@@ -1169,6 +1208,7 @@ class AsyncMemoriesResource(AsyncResource):
         Example:
             await client.memories.get(memory.id)
         """
+        check_options(options, self.get)
         return await self._send(get_request(api_path("memories", memory_id), Memory), options)
 
     async def update(
@@ -1194,6 +1234,7 @@ class AsyncMemoriesResource(AsyncResource):
         Example:
             await client.memories.update(memory.id)
         """
+        check_options(options, self.update)
         return await self._send(
             write_request(
                 "PATCH",
@@ -1227,6 +1268,7 @@ class AsyncMemoriesResource(AsyncResource):
         Example:
             await client.memories.delete(memory.id)
         """
+        check_options(options, self.delete)
         return await self._send(
             write_request(
                 "DELETE", api_path("memories", memory_id), None, params={"reason": reason}
@@ -1286,6 +1328,7 @@ class AsyncMemoriesResource(AsyncResource):
         Example:
             await client.memories.search("refund of a pending order")
         """
+        check_options(options, self.search)
         return await self._send(
             read_request(
                 api_path("search"),
@@ -1333,6 +1376,7 @@ class AsyncMemoriesLinksResource(AsyncResource):
             async for item in client.memories.links.list(memory.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(api_path("memories", memory_id, "links"), MemoryLink, limit), options
         )
@@ -1354,6 +1398,7 @@ class AsyncMemoriesRevisionsResource(AsyncResource):
             async for item in client.memories.revisions.list(memory.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(api_path("memories", memory_id, "revisions"), MemoryRevision, limit),
             options,
@@ -1402,6 +1447,7 @@ class AsyncPlaybooksResource(AsyncResource):
             async for item in client.playbooks.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks"),
@@ -1427,6 +1473,7 @@ class AsyncPlaybooksResource(AsyncResource):
             as_of: A version number or a time. Counters are always the current ones.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.get)
         return await self._send(
             _operations.read_playbook(name, as_of=as_of, project_id=project_id), options
         )
@@ -1448,6 +1495,7 @@ class AsyncPlaybooksResource(AsyncResource):
             as_of: A version number or a time. Default: now.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.export)
         return await self._send(
             _operations.export_playbook(name, format, as_of=as_of, project_id=project_id), options
         )
@@ -1476,6 +1524,7 @@ class AsyncPlaybooksResource(AsyncResource):
             reason: Why, for the history.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.replace)
         return await self._send(
             _operations.write_playbook(
                 name,
@@ -1518,6 +1567,7 @@ class AsyncPlaybooksResource(AsyncResource):
         Example:
             await client.playbooks.update("support")
         """
+        check_options(options, self.update)
         return await self._send(
             write_request(
                 "PATCH",
@@ -1557,6 +1607,7 @@ class AsyncPlaybooksResource(AsyncResource):
         Example:
             await client.playbooks.delete("support")
         """
+        check_options(options, self.delete)
         return await self._send(
             write_request(
                 "DELETE",
@@ -1611,6 +1662,7 @@ class AsyncPlaybooksResource(AsyncResource):
         Example:
             await client.playbooks.render("support", "refund of a pending order")
         """
+        check_options(options, self.render)
         return await self._send(
             read_request(
                 api_path("playbooks", name, "render"),
@@ -1679,6 +1731,7 @@ class AsyncPlaybooksResource(AsyncResource):
         Example:
             await client.playbooks.search("support", "refund of a pending order")
         """
+        check_options(options, self.search)
         return await self._send(
             read_request(
                 api_path("playbooks", name, "search"),
@@ -1731,6 +1784,7 @@ class AsyncPlaybooksResource(AsyncResource):
         Example:
             await client.playbooks.apply_deltas("support", [{"type": "ADD", "section": "OTHERS", "content": "Ask for the order number."}])
         """
+        check_options(options, self.apply_deltas)
         return await self._send(
             write_request(
                 "POST",
@@ -1760,6 +1814,7 @@ class AsyncPlaybooksResource(AsyncResource):
             to_version: Default: the current version.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.diff)
         return await self._send(
             _operations.compare_versions(name, from_version, to_version, project_id=project_id),
             options,
@@ -1786,6 +1841,7 @@ class AsyncPlaybooksResource(AsyncResource):
             reason: Why, for the history.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.restore)
         return await self._send(
             _operations.restore_version(
                 name, to, dry_run=dry_run, if_match=if_match, reason=reason, project_id=project_id
@@ -1808,6 +1864,7 @@ class AsyncPlaybooksResource(AsyncResource):
         Example:
             await client.playbooks.consolidate("support")
         """
+        check_options(options, self.consolidate)
         return await self._send(
             write_request(
                 "POST",
@@ -1856,6 +1913,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
             async for item in client.playbooks.bullets.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "bullets"),
@@ -1891,6 +1949,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         Example:
             await client.playbooks.bullets.get("support", "mis-00001")
         """
+        check_options(options, self.get)
         return await self._send(
             get_request(
                 api_path("playbooks", name, "bullets", key),
@@ -1931,6 +1990,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         Example:
             await client.playbooks.bullets.create("support", "Look up an order before changing it.")
         """
+        check_options(options, self.create)
         return await self._send(
             write_request(
                 "POST",
@@ -1982,6 +2042,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         Example:
             await client.playbooks.bullets.update("support", "mis-00001")
         """
+        check_options(options, self.update)
         return await self._send(
             write_request(
                 "PATCH",
@@ -2024,6 +2085,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         Example:
             await client.playbooks.bullets.delete("support", "mis-00001")
         """
+        check_options(options, self.delete)
         return await self._send(
             write_request(
                 "DELETE",
@@ -2051,6 +2113,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         Example:
             await client.playbooks.bullets.get_provenance("support", "mis-00001")
         """
+        check_options(options, self.get_provenance)
         return await self._send(
             get_request(
                 api_path("playbooks", name, "bullets", key, "provenance"),
@@ -2093,6 +2156,7 @@ class AsyncPlaybooksBulletsVerdictsResource(AsyncResource):
         Example:
             await client.playbooks.bullets.verdicts.create("support", "mis-00001", "helpful")
         """
+        check_options(options, self.create)
         return await self._send(
             write_request(
                 "POST",
@@ -2129,6 +2193,7 @@ class AsyncPlaybooksBulletsVerdictsResource(AsyncResource):
             async for item in client.playbooks.bullets.verdicts.list("support", "mis-00001"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "bullets", key, "verdicts"),
@@ -2164,6 +2229,7 @@ class AsyncPlaybooksBulletsVersionsResource(AsyncResource):
             async for item in client.playbooks.bullets.versions.list("support", "mis-00001"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "bullets", key, "versions"),
@@ -2205,6 +2271,7 @@ class AsyncPlaybooksEffectsResource(AsyncResource):
             async for item in client.playbooks.effects.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "effects"),
@@ -2244,6 +2311,7 @@ class AsyncPlaybooksLessonsResource(AsyncResource):
             async for item in client.playbooks.lessons.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "lessons"),
@@ -2278,6 +2346,7 @@ class AsyncPlaybooksProposalsResource(AsyncResource):
             async for item in client.playbooks.proposals.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "proposals"),
@@ -2310,6 +2379,7 @@ class AsyncPlaybooksProposalsResource(AsyncResource):
         Example:
             await client.playbooks.proposals.accept("support", proposal.id)
         """
+        check_options(options, self.accept)
         return await self._send(
             write_request(
                 "POST",
@@ -2338,6 +2408,7 @@ class AsyncPlaybooksProposalsResource(AsyncResource):
         Example:
             await client.playbooks.proposals.reject("support", proposal.id)
         """
+        check_options(options, self.reject)
         return await self._send(
             write_request(
                 "POST",
@@ -2371,6 +2442,7 @@ class AsyncPlaybooksVersionsResource(AsyncResource):
             async for item in client.playbooks.versions.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "versions"),
@@ -2415,6 +2487,7 @@ class AsyncReflectionsResource(AsyncResource):
         Example:
             await client.reflections.generate([{"event_type": "user_message", "content": "Where is order 17?"}], "failure")
         """
+        check_options(options, self.generate)
         return await self._send(
             write_request(
                 "POST",
@@ -2468,6 +2541,7 @@ class AsyncReflectionsResource(AsyncResource):
         Example:
             await client.reflections.enqueue([{"event_type": "user_message", "content": "Where is order 17?"}], "failure")
         """
+        check_options(options, self.enqueue)
         return await self._send(
             write_request(
                 "POST",
@@ -2516,6 +2590,7 @@ class AsyncReflectionsResource(AsyncResource):
         Example:
             await client.reflections.create("The order was looked up by the wrong ID.")
         """
+        check_options(options, self.create)
         return await self._send(
             write_request(
                 "POST",
@@ -2563,6 +2638,7 @@ class AsyncReflectionsResource(AsyncResource):
         Example:
             await client.reflections.query("refund of a pending order")
         """
+        check_options(options, self.query)
         return await self._send(
             read_request(
                 api_path("reflections", "query"),
@@ -2593,6 +2669,7 @@ class AsyncRetentionResource(AsyncResource):
             async for item in client.retention.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             whole_list_request("GET", api_path("retention"), RetentionPolicy), options
         )
@@ -2609,6 +2686,7 @@ class AsyncRetentionResource(AsyncResource):
             async for item in client.retention.replace([]):
                 ...
         """
+        check_options(options, self.replace)
         return self._list(
             whole_list_request(
                 "PUT", api_path("retention"), RetentionPolicy, body={"items": items}
@@ -2647,6 +2725,7 @@ class AsyncRunsResource(AsyncResource):
             async for item in client.runs.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("runs"),
@@ -2669,6 +2748,7 @@ class AsyncRunsResource(AsyncResource):
         Example:
             await client.runs.get(run.id)
         """
+        check_options(options, self.get)
         return await self._send(get_request(api_path("runs", run_id), Run), options)
 
     async def retry(self, run_id: Id, **options: Unpack[RequestOptions]) -> Run:
@@ -2680,6 +2760,7 @@ class AsyncRunsResource(AsyncResource):
         Example:
             await client.runs.retry(run.id)
         """
+        check_options(options, self.retry)
         return await self._send(
             write_request("POST", api_path("runs", run_id, "retry"), Run), options
         )
@@ -2730,6 +2811,7 @@ class AsyncTenantsResource(AsyncResource):
             async for item in client.tenants.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(whole_list_request("GET", api_path("tenants"), Tenant), options)
 
     async def create(self, name: str, **options: Unpack[RequestOptions]) -> CreateTenantResponse:
@@ -2745,6 +2827,7 @@ class AsyncTenantsResource(AsyncResource):
         Example:
             await client.tenants.create("support")
         """
+        check_options(options, self.create)
         return await self._send(
             write_request("POST", api_path("tenants"), CreateTenantResponse, {"name": name}),
             options,
@@ -2759,6 +2842,7 @@ class AsyncTenantsResource(AsyncResource):
         Example:
             await client.tenants.suspend("acme")
         """
+        check_options(options, self.suspend)
         return await self._send(
             write_request("POST", api_path("tenants", tenant, "suspend"), Tenant), options
         )
@@ -2769,6 +2853,7 @@ class AsyncTenantsResource(AsyncResource):
         Example:
             await client.tenants.resume("acme")
         """
+        check_options(options, self.resume)
         return await self._send(
             write_request("POST", api_path("tenants", tenant, "resume"), Tenant), options
         )
@@ -2783,6 +2868,7 @@ class AsyncTenantsResource(AsyncResource):
         Example:
             await client.tenants.export()
         """
+        check_options(options, self.export)
         return await self._send(get_request(api_path("export"), str), options)
 
 
@@ -2865,6 +2951,7 @@ class AsyncTracesResource(AsyncResource):
         Example:
             await client.traces.create()
         """
+        check_options(options, self.create)
         return await self._send(
             write_request(
                 "POST",
@@ -2957,6 +3044,7 @@ class AsyncTracesResource(AsyncResource):
             async for item in client.traces.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("traces"),
@@ -2983,6 +3071,7 @@ class AsyncTracesResource(AsyncResource):
         Example:
             await client.traces.get(trace.id)
         """
+        check_options(options, self.get)
         return await self._send(get_request(api_path("traces", trace_id), TraceWithEvents), options)
 
     async def delete(
@@ -2999,6 +3088,7 @@ class AsyncTracesResource(AsyncResource):
         Example:
             await client.traces.delete(trace.id)
         """
+        check_options(options, self.delete)
         return await self._send(
             write_request("DELETE", api_path("traces", trace_id), None, params={"reason": reason}),
             options,
@@ -3035,6 +3125,7 @@ class AsyncTracesResource(AsyncResource):
         Example:
             await client.traces.record_outcome(trace.id, "failure")
         """
+        check_options(options, self.record_outcome)
         return await self._send(
             write_request(
                 "POST",
@@ -3071,6 +3162,7 @@ class AsyncTracesResource(AsyncResource):
         Example:
             await client.traces.close(trace.id, "failure")
         """
+        check_options(options, self.close)
         return await self._send(
             write_request(
                 "POST",
@@ -3095,6 +3187,7 @@ class AsyncTracesEvaluationsResource(AsyncResource):
             async for item in client.traces.evaluations.list(trace.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             whole_list_request("GET", api_path("traces", trace_id, "evaluations"), TraceEvaluation),
             options,
@@ -3117,6 +3210,7 @@ class AsyncTracesEventsResource(AsyncResource):
             async for item in client.traces.events.list(trace.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(api_path("traces", trace_id, "events"), TraceEvent, limit), options
         )
@@ -3139,6 +3233,7 @@ class AsyncTracesEventsResource(AsyncResource):
         Example:
             await client.traces.events.append(trace.id, [{"event_type": "user_message", "content": "Where is order 17?"}])
         """
+        check_options(options, self.append)
         return await self._send(
             write_request(
                 "POST",
@@ -3183,6 +3278,7 @@ class AsyncTrajectoriesResource(AsyncResource):
         Example:
             await client.trajectories.reflect(trajectory)
         """
+        check_options(options, self.reflect)
         return await self._send(
             write_request(
                 "POST",
@@ -3234,6 +3330,7 @@ class AsyncTrajectoriesResource(AsyncResource):
         Example:
             await client.trajectories.enqueue(trajectory)
         """
+        check_options(options, self.enqueue)
         return await self._send(
             write_request(
                 "POST",
@@ -3295,6 +3392,7 @@ class AsyncTranscriptsResource(AsyncResource):
         Example:
             await client.transcripts.reflect([{"role": "user", "content": "Where is order 17?"}])
         """
+        check_options(options, self.reflect)
         return await self._send(
             write_request(
                 "POST",
@@ -3353,6 +3451,7 @@ class AsyncTranscriptsResource(AsyncResource):
         Example:
             await client.transcripts.enqueue([{"role": "user", "content": "Where is order 17?"}])
         """
+        check_options(options, self.enqueue)
         return await self._send(
             write_request(
                 "POST",
@@ -3407,6 +3506,7 @@ class AsyncUsageResource(AsyncResource):
             async for item in client.usage.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             whole_list_request(
                 "GET",
@@ -3460,6 +3560,7 @@ class AsyncWebhooksResource(AsyncResource):
         Example:
             await client.webhooks.create("https://example.com/hook")
         """
+        check_options(options, self.create)
         return await self._send(
             write_request(
                 "POST",
@@ -3487,6 +3588,7 @@ class AsyncWebhooksResource(AsyncResource):
             async for item in client.webhooks.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(list_request(api_path("webhooks"), WebhookEndpoint, limit), options)
 
     async def update(
@@ -3517,6 +3619,7 @@ class AsyncWebhooksResource(AsyncResource):
         Example:
             await client.webhooks.update(webhook.id)
         """
+        check_options(options, self.update)
         return await self._send(
             write_request(
                 "PATCH",
@@ -3552,6 +3655,7 @@ class AsyncWebhooksResource(AsyncResource):
         Example:
             await client.webhooks.rotate_secret(webhook.id)
         """
+        check_options(options, self.rotate_secret)
         return await self._send(
             write_request(
                 "POST",
@@ -3572,6 +3676,7 @@ class AsyncWebhooksResource(AsyncResource):
         Example:
             await client.webhooks.send_test_event(webhook.id)
         """
+        check_options(options, self.send_test_event)
         return await self._send(
             write_request("POST", api_path("webhooks", webhook_id, "test"), WebhookDelivery),
             options,
@@ -3583,6 +3688,7 @@ class AsyncWebhooksResource(AsyncResource):
         Example:
             await client.webhooks.delete(webhook.id)
         """
+        check_options(options, self.delete)
         return await self._send(
             write_request("DELETE", api_path("webhooks", webhook_id), None), options
         )
@@ -3609,6 +3715,7 @@ class AsyncWebhooksDeliveriesResource(AsyncResource):
             async for item in client.webhooks.deliveries.list(webhook.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("webhooks", webhook_id, "deliveries"),
@@ -3627,6 +3734,7 @@ class AsyncWebhooksDeliveriesResource(AsyncResource):
         Example:
             await client.webhooks.deliveries.replay(webhook.id, delivery.id)
         """
+        check_options(options, self.replay)
         return await self._send(
             write_request(
                 "POST",
@@ -3664,6 +3772,7 @@ class AsyncWorkflowResource(AsyncResource):
         Example:
             await client.workflow.run("Which orders are late?")
         """
+        check_options(options, self.run)
         return await self._send(
             write_request(
                 "POST",

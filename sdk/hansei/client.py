@@ -24,7 +24,7 @@ import httpx2
 
 from hansei._flows import Flow, Item, SubFlow
 from hansei._log import configure as configure_log
-from hansei._request import Request, RequestOptions
+from hansei._request import Request, RequestOptions, check_options
 from hansei._resource import AsyncResource, RawResponse, Resource
 from hansei._retry import Pause, RequestAttempts
 from hansei.async_resources import AsyncResources
@@ -140,6 +140,7 @@ class Hansei(Resources):
 
     def with_options(self, **options: Unpack[RequestOptions]) -> Self:
         """The same client with other options: `client.with_options(timeout=5).runs.list()`."""
+        check_options(options, self.with_options)
         changed = _without_resources(self, Resource)
         changed._settings = self._settings.with_options(options)
         return changed
@@ -231,6 +232,7 @@ class AsyncHansei(AsyncResources):
 
     def with_options(self, **options: Unpack[RequestOptions]) -> Self:
         """The same client with other options."""
+        check_options(options, self.with_options)
         changed = _without_resources(self, AsyncResource)
         changed._settings = self._settings.with_options(options)
         return changed

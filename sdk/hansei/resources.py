@@ -22,6 +22,7 @@ from hansei._request import (
     Omit,
     RequestOptions,
     api_path,
+    check_options,
     get_request,
     list_request,
     read_request,
@@ -178,6 +179,7 @@ class AgentsCalibrationResource(Resource):
         Example:
             client.agents.calibration.get()
         """
+        check_options(options, self.get)
         return self._send(
             get_request(
                 api_path("agents", "calibration"),
@@ -196,6 +198,7 @@ class AgentsCalibrationResource(Resource):
         Example:
             client.agents.calibration.reset()
         """
+        check_options(options, self.reset)
         return self._send(
             write_request(
                 "DELETE", api_path("agents", "calibration"), None, params={"project_id": project_id}
@@ -244,6 +247,7 @@ class AgentsRunsResource(Resource):
         Example:
             client.agents.runs.create("Which orders are late?")
         """
+        check_options(options, self.create)
         return self._send(
             write_request(
                 "POST",
@@ -282,6 +286,7 @@ class AgentsRunsResource(Resource):
             for item in client.agents.runs.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("agents", "runs"),
@@ -298,6 +303,7 @@ class AgentsRunsResource(Resource):
         Example:
             client.agents.runs.get(run.id)
         """
+        check_options(options, self.get)
         return self._send(get_request(api_path("agents", "runs", agent_run_id), AgentRun), options)
 
     def get_execution(self, agent_run_id: Id, **options: Unpack[RequestOptions]) -> AgentExecution:
@@ -307,6 +313,7 @@ class AgentsRunsResource(Resource):
         Example:
             client.agents.runs.get_execution(run.id)
         """
+        check_options(options, self.get_execution)
         return self._send(
             get_request(api_path("agents", "runs", agent_run_id, "execution"), AgentExecution),
             options,
@@ -325,6 +332,7 @@ class AgentsRunsResource(Resource):
         Example:
             client.agents.runs.cancel(run.id)
         """
+        check_options(options, self.cancel)
         return self._send(
             write_request("POST", api_path("agents", "runs", agent_run_id, "cancel"), AgentRun),
             options,
@@ -347,6 +355,7 @@ class AgentsRunsResource(Resource):
         Example:
             client.agents.runs.record_feedback(run.id, "right")
         """
+        check_options(options, self.record_feedback)
         return self._send(
             write_request(
                 "POST",
@@ -368,6 +377,7 @@ class AgentsRunsInterventionsResource(Resource):
             for item in client.agents.runs.interventions.list(run.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             whole_list_request(
                 "GET", api_path("agents", "runs", agent_run_id, "interventions"), Intervention
@@ -392,6 +402,7 @@ class AgentsRunsInterventionsResource(Resource):
         Example:
             client.agents.runs.interventions.answer(run.id, question.id, "accept")
         """
+        check_options(options, self.answer)
         return self._send(
             write_request(
                 "POST",
@@ -414,6 +425,7 @@ class AnalyticsResource(Resource):
         Example:
             client.analytics.list_questions()
         """
+        check_options(options, self.list_questions)
         return self._send(get_request(api_path("analytics"), QuestionList), options)
 
     def get(
@@ -450,6 +462,7 @@ class AnalyticsResource(Resource):
         Example:
             client.analytics.get("movers")
         """
+        check_options(options, self.get)
         return self._send(
             get_request(
                 api_path("analytics", question),
@@ -486,6 +499,7 @@ class AnalyticsResource(Resource):
         A text that a spreadsheet would execute as a formula starts with an apostrophe. The
         arguments are those of `get`.
         """
+        check_options(options, self.get_csv)
         return self._send(
             _operations.get_analytics_csv(
                 question,
@@ -516,6 +530,7 @@ class ApiKeysResource(Resource):
             for item in client.api_keys.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(list_request(api_path("keys"), ApiKey, limit), options)
 
     def create(
@@ -538,6 +553,7 @@ class ApiKeysResource(Resource):
         Example:
             client.api_keys.create("support")
         """
+        check_options(options, self.create)
         return self._send(
             write_request(
                 "POST",
@@ -559,6 +575,7 @@ class ApiKeysResource(Resource):
         Example:
             client.api_keys.revoke(key.id)
         """
+        check_options(options, self.revoke)
         return self._send(write_request("DELETE", api_path("keys", key_id), None), options)
 
 
@@ -586,6 +603,7 @@ class AuditLogResource(Resource):
             for item in client.audit_log.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(api_path("audit-log"), AuditEvent, limit, params={"action": action}),
             options,
@@ -604,6 +622,7 @@ class BudgetsResource(Resource):
             for item in client.budgets.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(whole_list_request("GET", api_path("budgets"), Budget), options)
 
     def replace(
@@ -620,6 +639,7 @@ class BudgetsResource(Resource):
             for item in client.budgets.replace([]):
                 ...
         """
+        check_options(options, self.replace)
         return self._list(
             whole_list_request("PUT", api_path("budgets"), Budget, body={"items": items}), options
         )
@@ -651,6 +671,7 @@ class CollectionsResource(Resource):
         Example:
             client.collections.create("support")
         """
+        check_options(options, self.create)
         return self._send(
             write_request(
                 "POST",
@@ -683,6 +704,7 @@ class CollectionsResource(Resource):
             for item in client.collections.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("collections"), Collection, limit, params={"project_id": project_id}
@@ -701,6 +723,7 @@ class CollectionsResource(Resource):
         Example:
             client.collections.get("support")
         """
+        check_options(options, self.get)
         return self._send(
             get_request(
                 api_path("collections", name), Collection, params={"project_id": project_id}
@@ -719,6 +742,7 @@ class CollectionsResource(Resource):
         Example:
             client.collections.delete("support")
         """
+        check_options(options, self.delete)
         return self._send(
             write_request(
                 "DELETE", api_path("collections", name), None, params={"project_id": project_id}
@@ -745,6 +769,7 @@ class CollectionsResource(Resource):
         Example:
             client.collections.rechunk("support")
         """
+        check_options(options, self.rechunk)
         return self._send(
             write_request(
                 "POST",
@@ -778,6 +803,7 @@ class CollectionsResource(Resource):
         Example:
             client.collections.search("support", "refund of a pending order")
         """
+        check_options(options, self.search)
         return self._send(
             read_request(
                 api_path("collections", name, "search"),
@@ -822,6 +848,7 @@ class CollectionsDocumentsResource(Resource):
             media_type: Default: from the suffix of the path.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.add)
         return self._send(
             _operations.upload_document(
                 name,
@@ -854,6 +881,7 @@ class CollectionsDocumentsResource(Resource):
             for item in client.collections.documents.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("collections", name, "documents"),
@@ -880,6 +908,7 @@ class CollectionsDocumentsResource(Resource):
         Example:
             client.collections.documents.get("support", document.id)
         """
+        check_options(options, self.get)
         return self._send(
             get_request(
                 api_path("collections", name, "documents", document_id),
@@ -905,6 +934,7 @@ class CollectionsDocumentsResource(Resource):
         Example:
             client.collections.documents.delete("support", document.id)
         """
+        check_options(options, self.delete)
         return self._send(
             write_request(
                 "DELETE",
@@ -943,6 +973,7 @@ class ErasuresResource(Resource):
         Example:
             client.erasures.create("trace", trace.id)
         """
+        check_options(options, self.create)
         return self._send(
             write_request(
                 "POST",
@@ -963,6 +994,7 @@ class ErasuresResource(Resource):
             for item in client.erasures.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(list_request(api_path("erasures"), Erasure, limit), options)
 
     def get(self, erasure_id: Id, **options: Unpack[RequestOptions]) -> Erasure:
@@ -971,6 +1003,7 @@ class ErasuresResource(Resource):
         Example:
             client.erasures.get(erasure.id)
         """
+        check_options(options, self.get)
         return self._send(get_request(api_path("erasures", erasure_id), Erasure), options)
 
 
@@ -983,10 +1016,12 @@ class HealthResource(Resource):
         Example:
             client.health.get()
         """
+        check_options(options, self.get)
         return self._send(get_request("/health", Health), options)
 
     def ready(self, **options: Unpack[RequestOptions]) -> Readiness:
         """Check that the service can work: its database, queue, embedder and model."""
+        check_options(options, self.ready)
         return self._send(_operations.check_readiness(), options)
 
 
@@ -1000,6 +1035,7 @@ class MaintenanceResource(Resource):
             for item in client.maintenance.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             whole_list_request("GET", api_path("maintenance"), MaintenanceSchedule), options
         )
@@ -1027,6 +1063,7 @@ class MaintenanceResource(Resource):
         Example:
             client.maintenance.start("decay")
         """
+        check_options(options, self.start)
         return self._send(
             write_request(
                 "POST",
@@ -1083,6 +1120,7 @@ class MemoriesResource(Resource):
         Example:
             client.memories.create("Look up an order before changing it.")
         """
+        check_options(options, self.create)
         return self._send(
             write_request(
                 "POST",
@@ -1136,6 +1174,7 @@ class MemoriesResource(Resource):
             for item in client.memories.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("memories"),
@@ -1159,6 +1198,7 @@ class MemoriesResource(Resource):
         Example:
             client.memories.get(memory.id)
         """
+        check_options(options, self.get)
         return self._send(get_request(api_path("memories", memory_id), Memory), options)
 
     def update(
@@ -1184,6 +1224,7 @@ class MemoriesResource(Resource):
         Example:
             client.memories.update(memory.id)
         """
+        check_options(options, self.update)
         return self._send(
             write_request(
                 "PATCH",
@@ -1217,6 +1258,7 @@ class MemoriesResource(Resource):
         Example:
             client.memories.delete(memory.id)
         """
+        check_options(options, self.delete)
         return self._send(
             write_request(
                 "DELETE", api_path("memories", memory_id), None, params={"reason": reason}
@@ -1276,6 +1318,7 @@ class MemoriesResource(Resource):
         Example:
             client.memories.search("refund of a pending order")
         """
+        check_options(options, self.search)
         return self._send(
             read_request(
                 api_path("search"),
@@ -1323,6 +1366,7 @@ class MemoriesLinksResource(Resource):
             for item in client.memories.links.list(memory.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(api_path("memories", memory_id, "links"), MemoryLink, limit), options
         )
@@ -1344,6 +1388,7 @@ class MemoriesRevisionsResource(Resource):
             for item in client.memories.revisions.list(memory.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(api_path("memories", memory_id, "revisions"), MemoryRevision, limit),
             options,
@@ -1392,6 +1437,7 @@ class PlaybooksResource(Resource):
             for item in client.playbooks.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks"),
@@ -1417,6 +1463,7 @@ class PlaybooksResource(Resource):
             as_of: A version number or a time. Counters are always the current ones.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.get)
         return self._send(
             _operations.read_playbook(name, as_of=as_of, project_id=project_id), options
         )
@@ -1438,6 +1485,7 @@ class PlaybooksResource(Resource):
             as_of: A version number or a time. Default: now.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.export)
         return self._send(
             _operations.export_playbook(name, format, as_of=as_of, project_id=project_id), options
         )
@@ -1466,6 +1514,7 @@ class PlaybooksResource(Resource):
             reason: Why, for the history.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.replace)
         return self._send(
             _operations.write_playbook(
                 name,
@@ -1508,6 +1557,7 @@ class PlaybooksResource(Resource):
         Example:
             client.playbooks.update("support")
         """
+        check_options(options, self.update)
         return self._send(
             write_request(
                 "PATCH",
@@ -1547,6 +1597,7 @@ class PlaybooksResource(Resource):
         Example:
             client.playbooks.delete("support")
         """
+        check_options(options, self.delete)
         return self._send(
             write_request(
                 "DELETE",
@@ -1601,6 +1652,7 @@ class PlaybooksResource(Resource):
         Example:
             client.playbooks.render("support", "refund of a pending order")
         """
+        check_options(options, self.render)
         return self._send(
             read_request(
                 api_path("playbooks", name, "render"),
@@ -1669,6 +1721,7 @@ class PlaybooksResource(Resource):
         Example:
             client.playbooks.search("support", "refund of a pending order")
         """
+        check_options(options, self.search)
         return self._send(
             read_request(
                 api_path("playbooks", name, "search"),
@@ -1721,6 +1774,7 @@ class PlaybooksResource(Resource):
         Example:
             client.playbooks.apply_deltas("support", [{"type": "ADD", "section": "OTHERS", "content": "Ask for the order number."}])
         """
+        check_options(options, self.apply_deltas)
         return self._send(
             write_request(
                 "POST",
@@ -1750,6 +1804,7 @@ class PlaybooksResource(Resource):
             to_version: Default: the current version.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.diff)
         return self._send(
             _operations.compare_versions(name, from_version, to_version, project_id=project_id),
             options,
@@ -1776,6 +1831,7 @@ class PlaybooksResource(Resource):
             reason: Why, for the history.
             project_id: Default: the project of the key, else `default`.
         """
+        check_options(options, self.restore)
         return self._send(
             _operations.restore_version(
                 name, to, dry_run=dry_run, if_match=if_match, reason=reason, project_id=project_id
@@ -1798,6 +1854,7 @@ class PlaybooksResource(Resource):
         Example:
             client.playbooks.consolidate("support")
         """
+        check_options(options, self.consolidate)
         return self._send(
             write_request(
                 "POST",
@@ -1846,6 +1903,7 @@ class PlaybooksBulletsResource(Resource):
             for item in client.playbooks.bullets.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "bullets"),
@@ -1881,6 +1939,7 @@ class PlaybooksBulletsResource(Resource):
         Example:
             client.playbooks.bullets.get("support", "mis-00001")
         """
+        check_options(options, self.get)
         return self._send(
             get_request(
                 api_path("playbooks", name, "bullets", key),
@@ -1921,6 +1980,7 @@ class PlaybooksBulletsResource(Resource):
         Example:
             client.playbooks.bullets.create("support", "Look up an order before changing it.")
         """
+        check_options(options, self.create)
         return self._send(
             write_request(
                 "POST",
@@ -1972,6 +2032,7 @@ class PlaybooksBulletsResource(Resource):
         Example:
             client.playbooks.bullets.update("support", "mis-00001")
         """
+        check_options(options, self.update)
         return self._send(
             write_request(
                 "PATCH",
@@ -2014,6 +2075,7 @@ class PlaybooksBulletsResource(Resource):
         Example:
             client.playbooks.bullets.delete("support", "mis-00001")
         """
+        check_options(options, self.delete)
         return self._send(
             write_request(
                 "DELETE",
@@ -2041,6 +2103,7 @@ class PlaybooksBulletsResource(Resource):
         Example:
             client.playbooks.bullets.get_provenance("support", "mis-00001")
         """
+        check_options(options, self.get_provenance)
         return self._send(
             get_request(
                 api_path("playbooks", name, "bullets", key, "provenance"),
@@ -2083,6 +2146,7 @@ class PlaybooksBulletsVerdictsResource(Resource):
         Example:
             client.playbooks.bullets.verdicts.create("support", "mis-00001", "helpful")
         """
+        check_options(options, self.create)
         return self._send(
             write_request(
                 "POST",
@@ -2119,6 +2183,7 @@ class PlaybooksBulletsVerdictsResource(Resource):
             for item in client.playbooks.bullets.verdicts.list("support", "mis-00001"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "bullets", key, "verdicts"),
@@ -2154,6 +2219,7 @@ class PlaybooksBulletsVersionsResource(Resource):
             for item in client.playbooks.bullets.versions.list("support", "mis-00001"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "bullets", key, "versions"),
@@ -2195,6 +2261,7 @@ class PlaybooksEffectsResource(Resource):
             for item in client.playbooks.effects.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "effects"),
@@ -2234,6 +2301,7 @@ class PlaybooksLessonsResource(Resource):
             for item in client.playbooks.lessons.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "lessons"),
@@ -2268,6 +2336,7 @@ class PlaybooksProposalsResource(Resource):
             for item in client.playbooks.proposals.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "proposals"),
@@ -2300,6 +2369,7 @@ class PlaybooksProposalsResource(Resource):
         Example:
             client.playbooks.proposals.accept("support", proposal.id)
         """
+        check_options(options, self.accept)
         return self._send(
             write_request(
                 "POST",
@@ -2328,6 +2398,7 @@ class PlaybooksProposalsResource(Resource):
         Example:
             client.playbooks.proposals.reject("support", proposal.id)
         """
+        check_options(options, self.reject)
         return self._send(
             write_request(
                 "POST",
@@ -2361,6 +2432,7 @@ class PlaybooksVersionsResource(Resource):
             for item in client.playbooks.versions.list("support"):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("playbooks", name, "versions"),
@@ -2405,6 +2477,7 @@ class ReflectionsResource(Resource):
         Example:
             client.reflections.generate([{"event_type": "user_message", "content": "Where is order 17?"}], "failure")
         """
+        check_options(options, self.generate)
         return self._send(
             write_request(
                 "POST",
@@ -2458,6 +2531,7 @@ class ReflectionsResource(Resource):
         Example:
             client.reflections.enqueue([{"event_type": "user_message", "content": "Where is order 17?"}], "failure")
         """
+        check_options(options, self.enqueue)
         return self._send(
             write_request(
                 "POST",
@@ -2506,6 +2580,7 @@ class ReflectionsResource(Resource):
         Example:
             client.reflections.create("The order was looked up by the wrong ID.")
         """
+        check_options(options, self.create)
         return self._send(
             write_request(
                 "POST",
@@ -2553,6 +2628,7 @@ class ReflectionsResource(Resource):
         Example:
             client.reflections.query("refund of a pending order")
         """
+        check_options(options, self.query)
         return self._send(
             read_request(
                 api_path("reflections", "query"),
@@ -2583,6 +2659,7 @@ class RetentionResource(Resource):
             for item in client.retention.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             whole_list_request("GET", api_path("retention"), RetentionPolicy), options
         )
@@ -2599,6 +2676,7 @@ class RetentionResource(Resource):
             for item in client.retention.replace([]):
                 ...
         """
+        check_options(options, self.replace)
         return self._list(
             whole_list_request(
                 "PUT", api_path("retention"), RetentionPolicy, body={"items": items}
@@ -2637,6 +2715,7 @@ class RunsResource(Resource):
             for item in client.runs.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("runs"),
@@ -2659,6 +2738,7 @@ class RunsResource(Resource):
         Example:
             client.runs.get(run.id)
         """
+        check_options(options, self.get)
         return self._send(get_request(api_path("runs", run_id), Run), options)
 
     def retry(self, run_id: Id, **options: Unpack[RequestOptions]) -> Run:
@@ -2670,6 +2750,7 @@ class RunsResource(Resource):
         Example:
             client.runs.retry(run.id)
         """
+        check_options(options, self.retry)
         return self._send(write_request("POST", api_path("runs", run_id, "retry"), Run), options)
 
     def wait(self, run_id: Id, *, timeout: float | None = None) -> Run:
@@ -2718,6 +2799,7 @@ class TenantsResource(Resource):
             for item in client.tenants.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(whole_list_request("GET", api_path("tenants"), Tenant), options)
 
     def create(self, name: str, **options: Unpack[RequestOptions]) -> CreateTenantResponse:
@@ -2733,6 +2815,7 @@ class TenantsResource(Resource):
         Example:
             client.tenants.create("support")
         """
+        check_options(options, self.create)
         return self._send(
             write_request("POST", api_path("tenants"), CreateTenantResponse, {"name": name}),
             options,
@@ -2747,6 +2830,7 @@ class TenantsResource(Resource):
         Example:
             client.tenants.suspend("acme")
         """
+        check_options(options, self.suspend)
         return self._send(
             write_request("POST", api_path("tenants", tenant, "suspend"), Tenant), options
         )
@@ -2757,6 +2841,7 @@ class TenantsResource(Resource):
         Example:
             client.tenants.resume("acme")
         """
+        check_options(options, self.resume)
         return self._send(
             write_request("POST", api_path("tenants", tenant, "resume"), Tenant), options
         )
@@ -2771,6 +2856,7 @@ class TenantsResource(Resource):
         Example:
             client.tenants.export()
         """
+        check_options(options, self.export)
         return self._send(get_request(api_path("export"), str), options)
 
 
@@ -2853,6 +2939,7 @@ class TracesResource(Resource):
         Example:
             client.traces.create()
         """
+        check_options(options, self.create)
         return self._send(
             write_request(
                 "POST",
@@ -2945,6 +3032,7 @@ class TracesResource(Resource):
             for item in client.traces.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("traces"),
@@ -2971,6 +3059,7 @@ class TracesResource(Resource):
         Example:
             client.traces.get(trace.id)
         """
+        check_options(options, self.get)
         return self._send(get_request(api_path("traces", trace_id), TraceWithEvents), options)
 
     def delete(
@@ -2987,6 +3076,7 @@ class TracesResource(Resource):
         Example:
             client.traces.delete(trace.id)
         """
+        check_options(options, self.delete)
         return self._send(
             write_request("DELETE", api_path("traces", trace_id), None, params={"reason": reason}),
             options,
@@ -3023,6 +3113,7 @@ class TracesResource(Resource):
         Example:
             client.traces.record_outcome(trace.id, "failure")
         """
+        check_options(options, self.record_outcome)
         return self._send(
             write_request(
                 "POST",
@@ -3059,6 +3150,7 @@ class TracesResource(Resource):
         Example:
             client.traces.close(trace.id, "failure")
         """
+        check_options(options, self.close)
         return self._send(
             write_request(
                 "POST",
@@ -3083,6 +3175,7 @@ class TracesEvaluationsResource(Resource):
             for item in client.traces.evaluations.list(trace.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             whole_list_request("GET", api_path("traces", trace_id, "evaluations"), TraceEvaluation),
             options,
@@ -3105,6 +3198,7 @@ class TracesEventsResource(Resource):
             for item in client.traces.events.list(trace.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(api_path("traces", trace_id, "events"), TraceEvent, limit), options
         )
@@ -3127,6 +3221,7 @@ class TracesEventsResource(Resource):
         Example:
             client.traces.events.append(trace.id, [{"event_type": "user_message", "content": "Where is order 17?"}])
         """
+        check_options(options, self.append)
         return self._send(
             write_request(
                 "POST",
@@ -3171,6 +3266,7 @@ class TrajectoriesResource(Resource):
         Example:
             client.trajectories.reflect(trajectory)
         """
+        check_options(options, self.reflect)
         return self._send(
             write_request(
                 "POST",
@@ -3222,6 +3318,7 @@ class TrajectoriesResource(Resource):
         Example:
             client.trajectories.enqueue(trajectory)
         """
+        check_options(options, self.enqueue)
         return self._send(
             write_request(
                 "POST",
@@ -3283,6 +3380,7 @@ class TranscriptsResource(Resource):
         Example:
             client.transcripts.reflect([{"role": "user", "content": "Where is order 17?"}])
         """
+        check_options(options, self.reflect)
         return self._send(
             write_request(
                 "POST",
@@ -3341,6 +3439,7 @@ class TranscriptsResource(Resource):
         Example:
             client.transcripts.enqueue([{"role": "user", "content": "Where is order 17?"}])
         """
+        check_options(options, self.enqueue)
         return self._send(
             write_request(
                 "POST",
@@ -3395,6 +3494,7 @@ class UsageResource(Resource):
             for item in client.usage.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             whole_list_request(
                 "GET",
@@ -3448,6 +3548,7 @@ class WebhooksResource(Resource):
         Example:
             client.webhooks.create("https://example.com/hook")
         """
+        check_options(options, self.create)
         return self._send(
             write_request(
                 "POST",
@@ -3475,6 +3576,7 @@ class WebhooksResource(Resource):
             for item in client.webhooks.list():
                 ...
         """
+        check_options(options, self.list)
         return self._list(list_request(api_path("webhooks"), WebhookEndpoint, limit), options)
 
     def update(
@@ -3505,6 +3607,7 @@ class WebhooksResource(Resource):
         Example:
             client.webhooks.update(webhook.id)
         """
+        check_options(options, self.update)
         return self._send(
             write_request(
                 "PATCH",
@@ -3540,6 +3643,7 @@ class WebhooksResource(Resource):
         Example:
             client.webhooks.rotate_secret(webhook.id)
         """
+        check_options(options, self.rotate_secret)
         return self._send(
             write_request(
                 "POST",
@@ -3558,6 +3662,7 @@ class WebhooksResource(Resource):
         Example:
             client.webhooks.send_test_event(webhook.id)
         """
+        check_options(options, self.send_test_event)
         return self._send(
             write_request("POST", api_path("webhooks", webhook_id, "test"), WebhookDelivery),
             options,
@@ -3569,6 +3674,7 @@ class WebhooksResource(Resource):
         Example:
             client.webhooks.delete(webhook.id)
         """
+        check_options(options, self.delete)
         return self._send(write_request("DELETE", api_path("webhooks", webhook_id), None), options)
 
 
@@ -3593,6 +3699,7 @@ class WebhooksDeliveriesResource(Resource):
             for item in client.webhooks.deliveries.list(webhook.id):
                 ...
         """
+        check_options(options, self.list)
         return self._list(
             list_request(
                 api_path("webhooks", webhook_id, "deliveries"),
@@ -3611,6 +3718,7 @@ class WebhooksDeliveriesResource(Resource):
         Example:
             client.webhooks.deliveries.replay(webhook.id, delivery.id)
         """
+        check_options(options, self.replay)
         return self._send(
             write_request(
                 "POST",
@@ -3648,6 +3756,7 @@ class WorkflowResource(Resource):
         Example:
             client.workflow.run("Which orders are late?")
         """
+        check_options(options, self.run)
         return self._send(
             write_request(
                 "POST",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import httpx2
 import pytest
@@ -139,3 +141,26 @@ def test_what_a_person_reads(hansei: Hansei, service: StubService) -> None:
     assert "Example:" in (PlaybooksResource.render.__doc__ or "")
     assert package.__version__.count(".") == 2
     assert repr(hansei.memories.list()) == "Page(1 items)"
+
+
+WRONG_ARGUMENTS: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda client: client.traces.create(task="t"), "`create`.*`task`.*`task_description`"),
+    (lambda client: client.traces.list(outcom="failure"), "`list`.*`outcom`.*`outcome`"),
+    (lambda client: client.playbooks.render("p", "t", token_budgt=1), "`token_budget`"),
+    (lambda client: client.runs.get("r1", timout=1), r"`timout`\. Did you mean `timeout`"),
+    (lambda client: client.runs.get("r1", xyz=1), r"`xyz`\. The arguments are extra_headers, "),
+    (lambda client: client.memories.with_raw_response.search("x", topk=1), "`top_k`"),
+    (lambda client: client.with_options(timout=1), "`with_options`.*`timeout`"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG_ARGUMENTS)
+async def test_unknown_argument_is_refused_where_it_is_written(
+    service: StubService, call: Callable[[Any], Any], message: str
+) -> None:
+    with Hansei(service.url, KEY) as client, pytest.raises(TypeError, match=message):
+        call(client)
+    async with AsyncHansei(service.url, KEY) as other:
+        with pytest.raises(TypeError, match=message):
+            await call(other)
+    assert service.calls == []

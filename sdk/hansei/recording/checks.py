@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from typing import Literal, get_args
 
+from hansei._names import check_names
 from hansei.models import EventType, MatchRule, OutcomeType
 from hansei.recording.advice import RenderOptions
 
@@ -28,19 +28,13 @@ TRACE_FIELDS = frozenset(
 )  # fmt: skip
 """The fields of a trace that `trace` and `update` take."""
 RENDER_OPTIONS = frozenset(RenderOptions.__annotations__)
-OTHER_NAMES = {
-    "answer": "generated_answer", "tokens": "token_budget", "trace_id": "external_id",
-}  # fmt: skip
-"""Names that people try, and the right ones."""
 
 
 def check_fields(fields: Mapping[str, object]) -> None:
     """Raises `TypeError` for the name of a field that a trace does not have, and `ValueError` for
     an unknown outcome or `match`.
     """
-    _check_names(
-        "A trace has no field", fields, TRACE_FIELDS, " Put your own data into `metadata`."
-    )
+    check_names("A trace has no field", fields, TRACE_FIELDS, " Put your own data into `metadata`.")
     if "outcome" in fields:
         check_outcome(fields["outcome"])
     _check_value("match", fields.get("match"), (None, *MATCH_RULES))
@@ -49,7 +43,7 @@ def check_fields(fields: Mapping[str, object]) -> None:
 def check_render_options(options: Mapping[str, object]) -> None:
     """Raises `TypeError` for the name of an option that `render` does not have."""
     names = f" The options are {', '.join(sorted(RENDER_OPTIONS))}."
-    _check_names("`render` has no option", options, RENDER_OPTIONS, names)
+    check_names("`render` has no option", options, RENDER_OPTIONS, names)
 
 
 def check_outcome(outcome: object) -> None:
@@ -65,17 +59,6 @@ def check_role(role: object) -> None:
 def check_event_type(event_type: object) -> None:
     """Raises `ValueError` if an event has no type of `EventType`."""
     _check_value("event_type", event_type, (*EVENT_TYPES, "user_input"))
-
-
-def _check_names(
-    problem: str, given: Collection[str], known: Collection[str], otherwise: str
-) -> None:
-    for name in given:
-        if name not in known:
-            right = OTHER_NAMES.get(name)
-            near = [right] if right in known else get_close_matches(name, known, 1)
-            hint = f" Did you mean `{near[0]}`?" if near else otherwise
-            raise TypeError(f"{problem} `{name}`.{hint}")
 
 
 def _check_value(name: str, value: object, known: Collection[object]) -> None:
