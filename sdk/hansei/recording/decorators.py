@@ -76,8 +76,10 @@ def tool(function: Callable[..., Any] | None = None, *, name: str | None = None)
 def traced(task: str | None = None, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Record each call of a function as a trace. `task` may name its arguments:
     `@traced("refund order {order_id}", playbook="support")`. It defaults to the function's name.
-    `options` are those of `trace`. The result is the generated answer.
+    `options` are those of `trace` without `external_id`. The result is the generated answer.
     """
+    if "external_id" in options:
+        raise TypeError("`traced` has no `external_id`: each call is a trace with its own.")
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         _refuse_generator(function)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 from uuid import uuid4
 
+from hansei._request import Id
 from hansei.models import EventType, OutcomeType, ReflectMode
 from hansei.recording.advice import RenderOptions
 from hansei.recording.checks import (
@@ -46,7 +47,9 @@ class RecordedTrace:
     def __init__(
         self, recorder: Recorder | None, fields: Mapping[str, Any], reflect: ReflectMode
     ) -> None:
-        self.external_id = f"sdk-{uuid4().hex}"
+        self._name = f"sdk-{uuid4().hex}"
+        """Names the lines of this trace in the spool."""
+        self.external_id = str(fields.get("external_id") or self._name)
         self.task = str(fields.get("task_description") or "")
         self.playbook: str | None = fields.get("playbook")
         self.retrieval_id: str | None = None
@@ -59,7 +62,7 @@ class RecordedTrace:
         self._has_ended = False
         self._pid = os.getpid()
         self._is_recorded = recorder is not None and recorder.options.is_sampled()
-        self.update(external_id=self.external_id, _reflect=reflect, **fields)
+        self._set({**fields, "external_id": self.external_id, "_reflect": reflect})
 
     def message(
         self, role: Role, content: object, *, agent: str | None = None, **metadata: Any
@@ -126,12 +129,18 @@ class RecordedTrace:
             event["agent"] = str(agent)[:128]
         if metadata:
             event["metadata"] = recorder.options.mask_fields(metadata)
-        recorder.add(self.external_id, f"E{to_json(event)}\n")
+        recorder.add(self._name, f"E{to_json(event)}\n")
 
     def update(self, **fields: Any) -> None:
         """Set fields of the trace, such as `generated_answer`, `ground_truth` or `task_key`. Raises
         `TypeError` for a name that a trace does not have; data of your own goes into `metadata`.
+        The `external_id` is that of `trace` and does not change.
         """
+        if "external_id" in fields:
+            raise TypeError("`update` cannot change `external_id`. Pass it to `hansei.trace`.")
+        self._set(fields)
+
+    def _set(self, fields: Mapping[str, Any]) -> None:
         check_fields(fields)
         self._outcome = fields.get("outcome", self._outcome)
         self._add_fields(fields)
@@ -176,7 +185,7 @@ class RecordedTrace:
             return
         self._has_ended = is_last
         line = to_json(recorder.options.mask_fields(fields))
-        recorder.add(self.external_id, f"T{line}\n", is_last=is_last)
+        recorder.add(self._name, f"T{line}\n", is_last=is_last)
 
     def _takes_more(self) -> bool:
         """False after its end, and in a forked child: the run belongs to who began it."""
@@ -198,7 +207,7 @@ class RecordedTrace:
 
     def __enter__(self) -> Self:
         self._token = _current.set(self)
-        _open_ids.add(self.external_id)
+        _open_ids.add(self._name)
         return self
 
     def __exit__(
@@ -208,7 +217,7 @@ class RecordedTrace:
         traceback: TracebackType | None,
     ) -> None:
         self._end(error)
-        _open_ids.discard(self.external_id)
+        _open_ids.discard(self._name)
         if self._token is not None:
             try:
                 _current.reset(self._token)
@@ -281,6 +290,7 @@ def trace(
     project_id: str | None = None,
     task_key: str | None = None,
     session_id: str | None = None,
+    external_id: Id | None = None,
     reflect: ReflectMode = "auto",
     recorder: Recorder | None = None,
     **fields: Any,
@@ -290,9 +300,10 @@ def trace(
     The trace is sent in the background when the block ends. Its outcome is what `outcome=` or
     `set_outcome` states. Without a statement, an exception that leaves the block is the outcome
     `error`, a `TimeoutError` is `timeout`, and a block that ends normally has no outcome;
-    `record_outcome` can state it later. `fields` are other fields of a trace, such as `query`,
-    `tools` or `metadata`; another name raises `TypeError`. Without a configured service, nothing is
-    recorded and the block runs as usual.
+    `record_outcome` can state it later. `external_id` is your ID of this one run, by default a new
+    one. `fields` are other fields of a trace, such as `query`, `tools` or `metadata`; another name
+    raises `TypeError`. Without a configured service, nothing is recorded and the block runs as
+    usual.
     """
     named = {
         "task_description": to_text(task),
@@ -300,6 +311,7 @@ def trace(
         "project_id": project_id,
         "task_key": task_key,
         "session_id": session_id,
+        "external_id": external_id,
     }
     outer = _current.get()
     if outer is not None:

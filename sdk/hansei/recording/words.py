@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from hansei.client import MAX_RETRIES, TIMEOUT_SECONDS, Hansei
+from hansei.errors import NotFoundError
 from hansei.models import (
     MemoryKind,
     OutcomeType,
@@ -65,7 +66,7 @@ def outcome(outcome: OutcomeType, *, error: object = None, external_id: str | No
     for found in client.traces.list(external_id=external_id, limit=1):
         client.traces.record_outcome(found.id, outcome, error=reason)
         return
-    raise LookupError(f"The service has no trace with the external ID {external_id!r}.")
+    raise NotFoundError(f"The service has no trace with the external ID {external_id!r}.")
 
 
 def verdict(

@@ -9,14 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 import hansei
+from hansei.errors import HanseiError
 from hansei.models import RenderPlaybookResponse
 from hansei.recording import recorder as recorder_module
 from hansei.recording.recorder import Recorder
-from tests.sdk.stub_service import KEY, StubService, problem
+from tests.sdk.stub_service import KEY, StubService, listed, problem
 
 
 def sent(service: StubService, recorder: Recorder) -> dict[str, Any]:
@@ -131,6 +133,32 @@ def test_wrong_argument_is_refused_where_it_is_written(recorder: Recorder) -> No
                 t.event("tool", "hi")  # type: ignore[arg-type]
             with pytest.raises(TypeError, match=r"`answer`\. Did you mean `generated_answer`\?"):
                 t.update(answer="42")
+
+
+@pytest.mark.parametrize("given", ["run/4711", UUID("01a1fbf9-5d6a-7e7c-9c5d-912a377774c9")])
+def test_external_id_of_the_program(
+    service: StubService, recorder: Recorder, given: str | UUID
+) -> None:
+    """It is no name of a file, and stays what `t.external_id` says."""
+    for used in (recorder, None):
+        with hansei.trace("t", external_id=given, recorder=used) as t:
+            with pytest.raises(TypeError, match=r"cannot change `external_id`.*`hansei\.trace`"):
+                t.update(external_id="other")
+            assert t.external_id == str(given)
+    assert sent(service, recorder)["external_id"] == str(given)
+    with hansei.trace("t", external_id=None) as t:
+        assert t.external_id.startswith("sdk-")
+    with pytest.raises(TypeError, match="`traced` has no `external_id`: each call"):
+        hansei.traced(external_id="one for all calls")
+
+
+def test_outcome_of_an_earlier_trace(
+    service: StubService, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "stand_in", recorder)
+    monkeypatch.setattr(StubService, "_route", lambda *_: (200, listed([])))
+    with pytest.raises(HanseiError, match="no trace with the external ID 'run-1'"):
+        hansei.outcome("failure", external_id="run-1")
 
 
 def test_declared_match_is_sent_and_checked(service: StubService, recorder: Recorder) -> None:
