@@ -260,7 +260,8 @@ def test_traces_and_memories_are_printed(
     assert json.loads(run("trace", "list", "--json").stdout)["items"] == [RECORDED["trace"]]
 
     trace = run("trace", "show", "t1")
-    assert "t1 · failure · closed" in trace.stdout
+    assert f"{RECORDED['trace']['id']} · failure · closed" in trace.stdout
+    assert "external ID: t1\n" in trace.stdout
     assert "error: boom" in trace.stdout
     assert "e0000 · tool_call · f" in trace.stdout
     assert json.loads(run("trace", "show", "t1", "--json").stdout) == RECORDED["trace_detail"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
@@ -19,7 +21,11 @@ from hansei.cli.terminal import (
     truncate,
     truncate_line,
 )
+from hansei.errors import NotFoundError
 from hansei.models import Trace, TraceEvent, TraceWithEvents
+
+if TYPE_CHECKING:
+    from hansei.client import Hansei
 
 MAX_EVENT_LENGTH = 400
 MAX_TASK_LENGTH = 100
@@ -29,6 +35,10 @@ trace_commands = typer.Typer(
     help="List, show and delete traces, and record their outcomes.",
     no_args_is_help=True,
 )
+
+
+TraceId = Annotated[str, typer.Argument(metavar="ID", help="ID or `external_id` of the trace.")]
+TraceProject = Annotated[str | None, typer.Option("--project", help="Project of an `external_id`.")]
 
 
 @trace_commands.command("list")
@@ -73,12 +83,14 @@ def _print_line(trace: Trace) -> None:
 
 @trace_commands.command("show")
 def show_trace(
-    trace_id: Annotated[str, typer.Argument(metavar="ID")],
+    trace_id: TraceId,
+    project: TraceProject = None,
     full: Annotated[bool, typer.Option("--full", help="Do not truncate events.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a trace with its events."""
     with open_client() as client:
+        trace_id = _find_trace(client, trace_id, project)
         trace = client.traces.get(trace_id)
         if len(trace.events) < trace.event_count:
             trace.events = list(client.traces.events.list(trace_id))
@@ -95,12 +107,14 @@ def show_trace(
 
 @trace_commands.command("outcome")
 def record_outcome(
-    trace_id: Annotated[str, typer.Argument(metavar="ID")],
+    trace_id: TraceId,
     outcome: Annotated[Outcome, typer.Argument(metavar="OUTCOME", help="How the run ended.")],
+    project: TraceProject = None,
     as_json: AsJson = False,
 ) -> None:
     """Record how an agent run ended. Hansei then learns from it."""
     with open_client() as client:
+        trace_id = _find_trace(client, trace_id, project)
         receipt = client.traces.record_outcome(trace_id, outcome.value)
     if as_json:
         print_json(receipt)
@@ -110,12 +124,14 @@ def record_outcome(
 
 @trace_commands.command("delete")
 def delete_trace(
-    trace_id: Annotated[str, typer.Argument(metavar="ID")],
+    trace_id: TraceId,
+    project: TraceProject = None,
     reason: Annotated[str | None, typer.Option(help="Stored with the tombstone.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete a trace for good. The lessons learned from it stay."""
     with open_client() as client:
+        trace_id = _find_trace(client, trace_id, project)
         client.traces.delete(trace_id, reason=reason)
     if as_json:
         print_json({"deleted": trace_id})
@@ -125,9 +141,19 @@ def delete_trace(
         )
 
 
+def _find_trace(client: Hansei, given: str, project: str | None) -> str:
+    """The ID of the trace with this ID or `external_id`. Raises `NotFoundError`."""
+    for trace in client.traces.list(external_id=given, project_id=project, limit=1):
+        return trace.id
+    with suppress(ValueError):
+        return str(UUID(given))
+    where = f"project {project}" if project else "the project of the API key (--project)"
+    raise NotFoundError(f"No trace in {where} has the `external_id` {given!r}.")
+
+
 def _print_summary(trace: TraceWithEvents) -> None:
     facts = [
-        trace.external_id or trace.id,
+        trace.id,
         trace.outcome or "no outcome",
         trace.state,
         format_age(trace.created_at),
@@ -139,6 +165,7 @@ def _print_summary(trace: TraceWithEvents) -> None:
         for reason in conflict.reasons:
             print_text(reason, indent=2)
     fields = {
+        "external ID": trace.external_id,
         "task": trace.task_description,
         "goal": trace.task_goal,
         "task key": trace.task_key,
