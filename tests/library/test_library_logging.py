@@ -67,13 +67,14 @@ def test_failures_are_logged_as_warnings_without_keys_and_prompts(
     events = [record[2].split()[0] for record in ours]
     assert events == [
         "unknown_bullets_skipped",
+        "llm_failed",
         "reflector_failed",
         "llm_failed",
         "reflector_failed",
     ]
-    assert "error_type=LLMAuthenticationFailed code=" in ours[1][2]
-    assert "Traceback (most recent call last)" in ours[2][2]
-    assert ours[2][2].splitlines()[-1].startswith("memory_api.llm.errors.LLMAuthenticationFailed:")
+    assert "error_type=LLMAuthenticationFailed code=" in ours[2][2]
+    assert "Traceback (most recent call last)" in ours[3][2]
+    assert ours[3][2].splitlines()[-1].startswith("memory_api.llm.errors.LLMAuthenticationFailed:")
     assert not any(record[3] for record in ours)
     written = done.stderr + done.stdout
     assert "the secret question" not in written

@@ -43,11 +43,6 @@ class PlainClient(Prompts):
         return self.answer(template, variables)
 
 
-class AsyncClient(Prompts):
-    async def ainvoke_with_template(self, template: str, variables: Mapping[str, str]) -> str:
-        return self.answer(template, variables)
-
-
 class OwnClient(LLMClient, Prompts):
     def __init__(self) -> None:
         LLMClient.__init__(self, None)  # type: ignore[arg-type]
@@ -57,15 +52,7 @@ class OwnClient(LLMClient, Prompts):
         return self.answer(template, variables)
 
 
-class OwnAsyncClient(OwnClient):
-    async def ainvoke_with_template(self, template: str, variables: Mapping[str, str]) -> str:
-        return f"{self.answer(template, variables)} "
-
-    def invoke_with_template(self, template: str, variables: Mapping[str, str]) -> str:
-        raise NotImplementedError
-
-
-@pytest.mark.parametrize("kind", [PlainClient, AsyncClient, OwnClient, OwnAsyncClient])
+@pytest.mark.parametrize("kind", [PlainClient, OwnClient])
 def test_own_client_is_asked(kind: type[Any], store: PlaybookStore) -> None:
     client = kind()
     result = ReflectorAgent(client, ReflectorPromptBuilder(), store).run(*ASKED)
@@ -93,14 +80,6 @@ class HelpfulOnly(ReflectorAgent):
         return [each for each in default if each.tag == "helpful"]
 
 
-class AwaitsDefault(ReflectorAgent):
-    async def _evaluate_bullets(
-        self, trajectory: Trajectory, ground_truth: str, used_bullets: Any
-    ) -> list[BulletEvaluation]:
-        default = await self._aevaluate_bullets(trajectory, ground_truth, used_bullets)
-        return [each for each in default if each.tag == "helpful"]
-
-
 def evaluate(call: Call) -> Reply:
     if "Steps of reasoning" in call.text and "Test report" in call.text:
         return said(insight())
@@ -108,20 +87,18 @@ def evaluate(call: Call) -> Reply:
     return answer({"tag": tag, "reason": "Nothing else was done."})
 
 
-@pytest.mark.parametrize("kind", [HelpfulOnly, AwaitsDefault])
 @pytest.mark.parametrize("inside_loop", [False, True])
 async def test_own_evaluation_uses_the_default(
-    kind: type[ReflectorAgent], inside_loop: bool, store: PlaybookStore, stub: StubProvider
+    inside_loop: bool, store: PlaybookStore, stub: StubProvider
 ) -> None:
     stub.behave = evaluate
     client = LLMClient(create_chat_model("openai", "stub", base_url=stub.openai_url))
-    agent = kind(client, ReflectorPromptBuilder(), store)
+    agent = HelpfulOnly(client, ReflectorPromptBuilder(), store)
     if inside_loop:
         result = await agent.arun(*ASKED)
-        await client.chat_model.aclose()
     else:
         result = await asyncio.to_thread(agent.run, *ASKED)
-        await asyncio.to_thread(client.close)
+    await asyncio.to_thread(client.close)
     assert [each.bullet_id for each in result.bullet_evaluations] == ["pat-00001"]
     assert len(result.insights) == 1
 

@@ -6,12 +6,9 @@ The service searches in SQL, with its own BM25 and scores. This is the documente
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import math
-import threading
-import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -21,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_api.core.settings import Settings
+from memory_api.library.blocking import LoopThread, require_no_event_loop
 from memory_api.playbooks.models import Bullet, Playbook, SearchQuery, SearchResult
 from memory_api.playbooks.sections import (
     DEFAULT_SECTIONS,
@@ -62,10 +60,8 @@ class EmbeddingClient:
 
     def __init__(self, model: EmbeddingModel) -> None:
         self.model = model
-        self._runner = asyncio.Runner()
-        self._lock = threading.Lock()
-        # Connections belong to the loop that opened them, so every call uses the same loop.
-        self.close = weakref.finalize(self, self._runner.close)
+        self._loop = LoopThread()
+        self.close = self._loop.close
 
     def embed_query(self, text: str) -> list[float]:
         with _logged_failure():
@@ -80,15 +76,12 @@ class EmbeddingClient:
         if not inspect.isawaitable(result):
             return cast("T", result)
         try:
-            asyncio.get_running_loop()
+            require_no_event_loop("the embedding model")
         except RuntimeError:
-            with self._lock:
-                return self._runner.run(_await_result(result))
-        if inspect.iscoroutine(result):
-            result.close()
-        raise RuntimeError(
-            "EmbeddingClient is synchronous. In async code, await the embedding model directly."
-        )
+            if inspect.iscoroutine(result):
+                result.close()
+            raise
+        return self._loop.run(_await_result(result))
 
 
 @contextmanager

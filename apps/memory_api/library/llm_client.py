@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import threading
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, cast
 
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import failure_fields, get_logger
-from memory_api.llm.port import LLM, LLMReply, LLMRequest, Message, Role
+from memory_api.library.blocking import LoopThread, require_no_event_loop
+from memory_api.llm.port import LLM, LLMRequest, Message, Role
 from memory_api.llm.prompts import content_hash, render_template
 from memory_api.llm.registry import open_configured_models, open_llm
 
-T = TypeVar("T")
 log = get_logger(__name__)
 MessageLike = Any
 """What `LLMClient.invoke` accepts as a message."""
@@ -104,9 +94,9 @@ class LLMClient:
     """Calls a model with messages, or with a template and its variables.
 
     `invoke` and `invoke_with_template` are for synchronous code and raise RuntimeError inside an
-    event loop; use `ainvoke` and `ainvoke_with_template` there. Several threads may call them at
-    the same time. Use a client either synchronously or asynchronously, because its connections
-    belong to one event loop. Errors are logged with their stack and raised.
+    event loop; use `ainvoke` and `ainvoke_with_template` there. Several threads and event loops may
+    use a client at the same time: its calls run on an event loop of its own, and `close` closes the
+    model there. Errors are logged with their stack and raised.
 
     A message is a `Message`, a text of the user, a pair (role, text), a mapping with `role` and
     `content`, or an object with `type` and `content`, such as a message of LangChain. One text
@@ -117,43 +107,35 @@ class LLMClient:
         self.chat_model = chat_model
         self._purpose = purpose
         self._max_tokens = max_tokens
-        self._loop = _LoopThread()
+        self._loop = LoopThread()
+
+    def invoke(self, messages: str | Iterable[MessageLike]) -> Message:
+        """The model's reply as an assistant message. Raises TypeError for what is no message."""
+        require_no_event_loop("`ainvoke`")
+        return self._loop.run(self._invoke(messages))
 
     async def ainvoke(self, messages: str | Iterable[MessageLike]) -> Message:
-        """The model's reply as an assistant message. Raises TypeError for what is no message."""
-        try:
-            converted = _to_messages(messages)
-        except TypeError as error:
-            log.error("llm_messages_invalid", purpose=self._purpose, error=error, exc_info=error)
-            raise
-        return Message("assistant", await self._complete(converted, None))
+        """`invoke` for asynchronous code."""
+        return await asyncio.wrap_future(self._loop.start(self._invoke(messages)))
 
-    async def ainvoke_with_template(self, template: str, variables: Mapping[str, object]) -> str:
+    def invoke_with_template(self, template: str, variables: Mapping[str, object]) -> str:
         """Fills `{name}` placeholders with the values as text, none of which is read as a template,
         and calls the model.
         """
-        try:
-            values = {name: str(value) for name, value in variables.items()}
-            prompt = render_template(template, values)
-        except ValueError as error:
-            log.error("llm_template_failed", purpose=self._purpose, error=error, exc_info=error)
-            raise
-        return await self._complete((Message("user", prompt),), content_hash(template))
+        require_no_event_loop("`ainvoke_with_template`")
+        return self._loop.run(self._invoke_with_template(template, variables))
 
-    def invoke(self, messages: str | Iterable[MessageLike]) -> Message:
-        """`ainvoke` for synchronous code. Raises RuntimeError inside an event loop."""
-        return self.run(self.ainvoke, messages)
-
-    def invoke_with_template(self, template: str, variables: Mapping[str, object]) -> str:
-        """`ainvoke_with_template` for synchronous code. Raises RuntimeError inside an event
-        loop."""
-        return self.run(self.ainvoke_with_template, template, variables)
+    async def ainvoke_with_template(self, template: str, variables: Mapping[str, object]) -> str:
+        """`invoke_with_template` for asynchronous code."""
+        call = self._invoke_with_template(template, variables)
+        return await asyncio.wrap_future(self._loop.start(call))
 
     def close(self) -> None:
-        """Closes the model's connections and the event loop of the synchronous calls. Call it after
-        the last call has returned.
+        """Closes the model's connections. Call it after the last call has returned; inside an event
+        loop, in a thread.
         """
-        self.run(self.chat_model.aclose)
+        require_no_event_loop("`asyncio.to_thread(client.close)`")
+        self._loop.run(self._close_model())
         self._loop.close()
 
     def __enter__(self) -> Self:
@@ -161,6 +143,23 @@ class LLMClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    async def _invoke(self, messages: str | Iterable[MessageLike]) -> Message:
+        try:
+            converted = _to_messages(messages)
+        except TypeError as error:
+            log.error("llm_messages_invalid", purpose=self._purpose, error=error, exc_info=error)
+            raise
+        return Message("assistant", await self._complete(converted, None))
+
+    async def _invoke_with_template(self, template: str, variables: Mapping[str, object]) -> str:
+        try:
+            values = {name: str(value) for name, value in variables.items()}
+            prompt = render_template(template, values)
+        except ValueError as error:
+            log.error("llm_template_failed", purpose=self._purpose, error=error, exc_info=error)
+            raise
+        return await self._complete((Message("user", prompt),), content_hash(template))
 
     async def _complete(self, messages: tuple[Message, ...], prompt_hash: str | None) -> str:
         request = LLMRequest(
@@ -183,78 +182,5 @@ class LLMClient:
             raise
         return reply.text
 
-    def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Awaits a function on the event loop of the synchronous calls. Raises RuntimeError inside
-        an event loop.
-        """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._loop.run(function(*args))
-        raise RuntimeError(
-            "This method blocks. Inside an event loop, await the asynchronous method instead."
-        )
-
-
-class TemplateLLM:
-    """A model that is asked through `invoke_with_template` of a client, or its asynchronous form.
-    The whole prompt is the value of the template's one placeholder.
-    """
-
-    provider, endpoint = "client", ""
-
-    def __init__(self, method: Callable[..., str | Awaitable[str]], model: str) -> None:
-        self.model = model
-        self._method = method
-
-    async def complete(self, request: LLMRequest) -> LLMReply:
-        prompt = "\n\n".join(message.content for message in request.messages)
-        arguments = ("{prompt}", {"prompt": prompt})
-        if inspect.iscoroutinefunction(self._method):
-            answer = self._method(*arguments)
-        else:  # it may block
-            answer = await asyncio.to_thread(self._method, *arguments)
-        text = await answer if inspect.isawaitable(answer) else answer
-        return LLMReply(text, self.model, self.provider)
-
-    async def aclose(self) -> None:
-        """The client belongs to its caller."""
-
-
-class _LoopThread:
-    """An event loop in a thread of its own, started by the first call. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Waits for the coroutine. If the wait is interrupted, the coroutine is cancelled."""
-        with self._lock:
-            loop, _ = self._running = self._running or _start_loop()
-            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        with self._lock:
-            running, self._running = self._running, None
-        if running is not None:
-            loop, thread = running
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-
-
-def _start_loop() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
-    loop = asyncio.new_event_loop()
-
-    def serve() -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.get_loop().run_forever()
-
-    thread = threading.Thread(target=serve, name="hansei-llm-client", daemon=True)
-    thread.start()
-    return loop, thread
+    async def _close_model(self) -> None:
+        await self.chat_model.aclose()

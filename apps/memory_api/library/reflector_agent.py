@@ -7,29 +7,26 @@ result = agent.run(trajectory, ground_truth, test_report, dataset)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from contextvars import ContextVar
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from memory_api.core.secret_redaction import redact, redact_value
 from memory_api.core.telemetry import failure_fields, get_logger
-from memory_api.library.llm_client import LLMClient, TemplateLLM
-from memory_api.library.reflector_prompt import ReflectorPromptBuilder, parse_insights
-from memory_api.library.reflector_rounds import (
-    Evaluations,
-    OwnParts,
-    PromptSource,
-    TrajectoryInput,
+from memory_api.library.blocking import require_no_event_loop
+from memory_api.library.llm_client import LLMClient
+from memory_api.library.reflector_prompt import (
+    SingleVerdict,
     analyze_trajectory,
-    judge_bullets,
-    trajectory_input,
+    parse_analysis,
+    parse_answer,
 )
-from memory_api.llm.model_session import ModelSession
-from memory_api.llm.port import LLM, Message
-from memory_api.llm.prompts import PromptMessages
+from memory_api.llm.port import LLM
+from memory_api.memories.index.drafts import fingerprint
 from memory_api.playbooks.citations import resolve_citations
 from memory_api.playbooks.models import Bullet, Playbook
+from memory_api.reflection.model_output import ModelVerdict, validate_verdicts
+from memory_api.reflection.rules import reflect_by_rules
+from memory_api.reflection.trajectories.conversion import to_insight
 from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
     Insight,
@@ -40,16 +37,18 @@ from memory_api.reflection.trajectories.schemas import (
 log = get_logger(__name__)
 ReflectionResult = TrajectoryResult
 """The name of S1. `memory_api.reflection.schemas.ReflectionResult` is the result of S5."""
-
-
-_ANALYSIS_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("loop", default=None)
-"""The event loop of the analysis, in the thread that calls an own `_evaluate_bullets`."""
+MAX_INSIGHTS = 10
+"""Insights of one trajectory, in all rounds together."""
+MAX_SINGLE_VERDICT_CALLS = 20
+"""Bullets that get a model call of their own because the analysis left them out."""
+MAX_TOKENS = 4096
+"""Of one answer of a model that is not given as a client."""
 
 
 class TemplateClient(Protocol):
-    """`LLMClient` or your own class. If it has `ainvoke_with_template`, that one is awaited."""
+    """`LLMClient` or your own class."""
 
-    def invoke_with_template(self, template: str, variables: Any) -> str: ...
+    def invoke_with_template(self, template: str, variables: Mapping[str, str]) -> str: ...
 
 
 class PlaybookSource(Protocol):
@@ -75,43 +74,6 @@ class PromptBuilder(Protocol):
     ) -> str: ...
 
 
-_BUILDER_METHODS = ("build", "build_evaluation_prompt")
-_TEMPLATE_METHODS = ("ainvoke_with_template", "invoke_with_template")
-
-
-class _BuilderPrompts:
-    """Asks with the texts of a builder that has its own `build` or `build_evaluation_prompt`."""
-
-    def __init__(self, builder: PromptBuilder) -> None:
-        self.builder = builder
-
-    def question(
-        self,
-        trajectory: Trajectory,
-        ground_truth: str,
-        test_report: str,
-        used_bullets: Sequence[Bullet],
-        dataset: str,
-        previous_insights: Sequence[Insight] | None = None,
-        *,
-        facts: Sequence[str] = (),
-    ) -> PromptMessages:
-        text = self.builder.build(
-            trajectory, ground_truth, test_report, used_bullets, dataset, previous_insights or None
-        )
-        return _to_messages(text, *(bullet.id for bullet in used_bullets))
-
-    def evaluation_question(
-        self, trajectory: Trajectory, ground_truth: str, bullet: Bullet, dataset: str = ""
-    ) -> PromptMessages:
-        text = self.builder.build_evaluation_prompt(trajectory, ground_truth, bullet)
-        return _to_messages(text, bullet.id)
-
-
-def _to_messages(text: str, *keys: str) -> PromptMessages:
-    return PromptMessages((Message("user", text),), 0, text, keys)
-
-
 class ReflectorAgent:
     """Derives insights and bullet verdicts from a trajectory.
 
@@ -119,10 +81,9 @@ class ReflectorAgent:
     With None the rules engine reflects and gives no verdicts. Raises TypeError for an object that
     lacks a part. Several threads may call `run` of one agent at the same time.
 
-    A subclass may override `_resolve_bullets`, `_extract_insights` and `_evaluate_bullets`; the
-    last one may be a coroutine function, which awaits `_aevaluate_bullets` for the default. Without
-    an override, one model call gives insights and verdicts, and the bullets that it leaves out get
-    a call each.
+    One model call gives insights and verdicts; the bullets that it leaves out get a call each. A
+    subclass may override `_resolve_bullets`, `_extract_insights` and `_evaluate_bullets`. The last
+    one is then asked about all used bullets.
     """
 
     def __init__(
@@ -131,14 +92,13 @@ class ReflectorAgent:
         prompt_builder: PromptBuilder,
         playbook_store: PlaybookSource,
     ) -> None:
-        self._model = None if llm_client is None else _to_model(llm_client)
-        self._client = llm_client if isinstance(llm_client, LLMClient) else None
-        if self._client is None and self._model is not None:
-            self._client = LLMClient(self._model, purpose="reflect")
-        _require_parts("prompt_builder", prompt_builder, *_BUILDER_METHODS)
-        _require_parts("playbook_store", playbook_store, "load")
-        is_client = hasattr(llm_client, "invoke_with_template")
-        self.llm_client = cast("LLMClient | None", llm_client) if is_client else self._client
+        if hasattr(llm_client, "complete"):
+            llm_client = LLMClient(cast(LLM, llm_client), purpose="reflect", max_tokens=MAX_TOKENS)
+        if llm_client is not None:
+            _require_methods("llm_client", llm_client, "invoke_with_template")
+        _require_methods("prompt_builder", prompt_builder, "build", "build_evaluation_prompt")
+        _require_methods("playbook_store", playbook_store, "load")
+        self.llm_client = cast("TemplateClient | None", llm_client)
         self.prompt_builder = prompt_builder
         self.playbook_store = playbook_store
 
@@ -150,50 +110,14 @@ class ReflectorAgent:
         dataset: str,
         max_iterations: int = 1,
     ) -> TrajectoryResult:
-        """`arun` for synchronous code. Raises RuntimeError inside an event loop and
-        nothing else.
-        """
-        arguments = (trajectory, ground_truth, test_report, dataset, max_iterations)
-        if self._client is not None:
-            return self._client.run(self.arun, *arguments)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.arun(*arguments))
-        raise RuntimeError("Inside an event loop, await `arun`.")
-
-    async def arun(
-        self,
-        trajectory: Trajectory,
-        ground_truth: str,
-        test_report: str,
-        dataset: str,
-        max_iterations: int = 1,
-    ) -> TrajectoryResult:
         """The analysis of a trajectory. Without a dataset there are no bullets.
 
         Logs every error. The result is then empty with `iteration_count` 0, or that of the earlier
-        rounds if a later round fails.
+        rounds if a later round fails. Raises RuntimeError inside an event loop and nothing else.
         """
+        require_no_event_loop("`arun`")
         try:
-            playbook = Playbook()
-            if dataset:
-                playbook = await asyncio.to_thread(self.playbook_store.load, dataset)
-            input = await trajectory_input(
-                _redact_trajectory(trajectory),
-                redact(ground_truth).text,
-                redact(test_report).text,
-                dataset,
-                self._resolve_bullets(trajectory.used_bullet_ids, playbook),
-            )
-            analysis = await analyze_trajectory(
-                input,
-                self._prompts(),
-                self._model_session(),
-                max_iterations=max_iterations,
-                own=self._own_parts(input),
-            )
-            return analysis.result
+            return self._run(trajectory, ground_truth, test_report, dataset, max_iterations)
         except Exception as error:
             log.warning("reflector_failed", dataset=dataset, **failure_fields(error))
             return TrajectoryResult(
@@ -204,36 +128,114 @@ class ReflectorAgent:
                 iteration_count=0,
             )
 
+    async def arun(
+        self,
+        trajectory: Trajectory,
+        ground_truth: str,
+        test_report: str,
+        dataset: str,
+        max_iterations: int = 1,
+    ) -> TrajectoryResult:
+        """`run` in a thread, for asynchronous code."""
+        return await asyncio.to_thread(
+            self.run, trajectory, ground_truth, test_report, dataset, max_iterations
+        )
+
+    def _run(
+        self,
+        trajectory: Trajectory,
+        ground_truth: str,
+        test_report: str,
+        dataset: str,
+        max_iterations: int,
+    ) -> TrajectoryResult:
+        trajectory = _redact_trajectory(trajectory)
+        ground_truth, test_report = redact(ground_truth).text, redact(test_report).text
+        playbook = self.playbook_store.load(dataset) if dataset else Playbook()
+        bullets = self._resolve_bullets(trajectory.used_bullet_ids, playbook)
+        insights: dict[bytes, Insight] = {}
+        evaluations: dict[str, BulletEvaluation] = {}
+        round_count, is_new = 0, True
+        if self.llm_client is None:
+            _add(insights, _insights_by_rules(trajectory, ground_truth, test_report))
+            round_count, is_new = 1, False
+        while is_new and round_count < max(1, max_iterations) and len(insights) < MAX_INSIGHTS:
+            prompt = self.prompt_builder.build(
+                trajectory, ground_truth, test_report, bullets, dataset, list(insights.values())
+            )
+            try:
+                text = self._ask(prompt)
+            except Exception as error:
+                if round_count == 0:
+                    raise
+                _log_failure(f"round {round_count + 1}", error)
+                break
+            analysis, found = parse_analysis(text), self._extract_insights(text)
+            if analysis is None and not found:
+                break  # an unreadable answer; the bullets still get their verdicts
+            for each in _valid(analysis.bullet_evaluations if analysis else (), bullets, prompt):
+                evaluations.setdefault(each.bullet_id, each)
+            is_new = _add(insights, found)
+            round_count += 1
+        return TrajectoryResult(
+            insights=list(insights.values())[:MAX_INSIGHTS],
+            bullet_evaluations=self._judge(trajectory, ground_truth, bullets, evaluations),
+            trajectory_query=trajectory.query,
+            trajectory_dataset=trajectory.dataset or dataset,
+            iteration_count=round_count,
+        )
+
+    def _judge(
+        self,
+        trajectory: Trajectory,
+        ground_truth: str,
+        bullets: Sequence[Bullet],
+        known: Mapping[str, BulletEvaluation],
+    ) -> list[BulletEvaluation]:
+        """The known verdicts and those that are missing, in the order of the bullets; those of
+        `_evaluate_bullets` alone if a subclass overrides it.
+        """
+        is_own = type(self)._evaluate_bullets is not ReflectorAgent._evaluate_bullets
+        asked = [each for each in bullets if is_own or each.id not in known]
+        if not asked:
+            return [known[each.id] for each in bullets]
+        try:
+            judged = self._evaluate_bullets(trajectory, ground_truth, asked)
+        except Exception as error:
+            _log_failure("the verdicts", error)
+            judged = []
+        if is_own:
+            return judged
+        by_id = {**known, **{each.bullet_id: each for each in judged}}
+        return [by_id[each.id] for each in bullets if each.id in by_id]
+
+    def _ask(self, prompt: str) -> str:
+        assert self.llm_client is not None
+        return self.llm_client.invoke_with_template("{prompt}", {"prompt": prompt})
+
     def _extract_insights(self, llm_response: str) -> list[Insight]:
         """The insights in a model's reply; none if it cannot be parsed."""
-        return parse_insights(llm_response)
+        analysis = parse_analysis(llm_response)
+        return [] if analysis is None else analysis.insights
 
     def _evaluate_bullets(
         self, trajectory: Trajectory, ground_truth: str, used_bullets: Sequence[Bullet]
-    ) -> Evaluations | Awaitable[Evaluations]:
-        """`_aevaluate_bullets` for synchronous code: a list. Raises RuntimeError inside an event
-        loop.
-        """
-        if self._client is None:
-            return []
-        arguments = (trajectory, ground_truth, used_bullets)
-        loop = _ANALYSIS_LOOP.get()
-        if loop is None:
-            return self._client.run(self._aevaluate_bullets, *arguments)
-        evaluating = self._aevaluate_bullets(*arguments)
-        return asyncio.run_coroutine_threadsafe(evaluating, loop).result()
-
-    async def _aevaluate_bullets(
-        self, trajectory: Trajectory, ground_truth: str, used_bullets: Sequence[Bullet]
     ) -> list[BulletEvaluation]:
-        """One verdict per bullet, each from its own model call, in the order of the bullets; none
-        without a model.
+        """One verdict per bullet, each from its own model call; none without a model. A bullet
+        whose answer cannot be read has no verdict, and after a failed call there are no more.
         """
-        model_session = self._model_session()
-        if model_session is None:
-            return []
-        input = await trajectory_input(trajectory, ground_truth, bullets=used_bullets)
-        return await judge_bullets(input, self._prompts(), model_session)
+        evaluations: list[BulletEvaluation] = []
+        for bullet in used_bullets[: MAX_SINGLE_VERDICT_CALLS if self.llm_client else 0]:
+            prompt = self.prompt_builder.build_evaluation_prompt(trajectory, ground_truth, bullet)
+            try:
+                verdict = parse_answer(SingleVerdict, self._ask(prompt))
+            except Exception as error:
+                _log_failure(f"the verdict on {bullet.id}", error)
+                break
+            if verdict is not None:
+                evaluation = BulletEvaluation(bullet_id=bullet.id, **verdict.model_dump())
+                evaluations += _valid([evaluation], [bullet], prompt)
+        return evaluations
 
     def _resolve_bullets(self, bullet_ids: Sequence[str], playbook: Playbook) -> list[Bullet]:
         """The bullets with these IDs, each once, in the order of the IDs. Unknown IDs are skipped
@@ -245,76 +247,44 @@ class ReflectorAgent:
             log.warning("unknown_bullets_skipped", bullet_ids=unknown_ids[:20])
         return [bullets[key] for key in dict.fromkeys(key_by_citation.values())]
 
-    def _prompts(self) -> PromptSource:
-        builder = self.prompt_builder
-        if isinstance(builder, ReflectorPromptBuilder) and not any(
-            _is_replaced(builder, ReflectorPromptBuilder, name) for name in _BUILDER_METHODS
-        ):
-            return builder
-        return _BuilderPrompts(builder)
 
-    def _own_parts(self, input: TrajectoryInput) -> OwnParts:
-        """The methods that a subclass overrides."""
-        own = OwnParts()
-        if _is_replaced(self, ReflectorAgent, "_extract_insights"):
-            own = replace(own, extract_insights=self._extract_insights)
-        if _is_replaced(self, ReflectorAgent, "_evaluate_bullets"):
-            loop = asyncio.get_running_loop()
-
-            def evaluate() -> Evaluations | Awaitable[Evaluations]:
-                _ANALYSIS_LOOP.set(loop)  # in a thread, whose context is its own
-                return self._evaluate_bullets(
-                    input.trajectory, input.ground_truth, list(input.bullets)
-                )
-
-            own = replace(own, evaluate_bullets=evaluate)
-        return own
-
-    def _model_session(self) -> ModelSession | None:
-        return None if self._model is None else ModelSession(self._model)
+def _insights_by_rules(
+    trajectory: Trajectory, ground_truth: str, test_report: str
+) -> list[Insight]:
+    """One insight for each strategy that follows from the facts. They show no root cause."""
+    context, facts = analyze_trajectory(trajectory, ground_truth, test_report)
+    result = reflect_by_rules(context, facts)
+    return [to_insight(context, result, rule) for rule in result.rules] if result else []
 
 
-def _to_model(client: TemplateClient | LLM) -> LLM:
-    """The model that the agent calls: that of an `LLMClient`, or the client itself if it has its
-    own `invoke_with_template`. Raises TypeError for an object that is neither client nor model.
-    """
-    if method := _find_own_template_method(client):
-        return TemplateLLM(method, type(client).__name__)
-    model: Any = client.chat_model if isinstance(client, LLMClient) else client
-    _require_parts("llm_client", model, "complete")
-    _require_fields("llm_client", model, "provider", "model", "endpoint")
-    return model
+def _add(insights: dict[bytes, Insight], found: Iterable[Insight]) -> bool:
+    """Add what is not empty and not known yet, without secrets. Whether there is any."""
+    count = len(insights)
+    for each in found:
+        if each.key_insight.strip():
+            texts = {name: redact(text).text for name, text in each.model_dump().items()}
+            insights.setdefault(fingerprint(each.key_insight), Insight(**texts))
+    return len(insights) > count
 
 
-def _find_own_template_method(client: TemplateClient | LLM) -> Any:
-    """None for a model, and for an `LLMClient` that overrides neither of the two methods."""
-    if hasattr(client, "complete"):
-        return None
-    for name in _TEMPLATE_METHODS:
-        is_inherited = isinstance(client, LLMClient) and not _is_replaced(client, LLMClient, name)
-        method = getattr(client, name, None)
-        if callable(method) and not is_inherited:
-            return method
-    return None
+def _valid(
+    evaluations: Iterable[BulletEvaluation], bullets: Sequence[Bullet], prompt: str
+) -> list[BulletEvaluation]:
+    """The verdicts on these bullets whose reason is not copied from the prompt."""
+    given = [ModelVerdict(key=e.bullet_id, tag=e.tag, reason=e.reason) for e in evaluations]
+    verdicts = validate_verdicts(given, [bullet.id for bullet in bullets], prompt)
+    return [BulletEvaluation(bullet_id=v.key, tag=v.tag, reason=v.reason) for v in verdicts]
 
 
-def _is_replaced(given: object, original: type, name: str) -> bool:
-    """Whether a subclass, or the object itself, has its own method of this name."""
-    return getattr(getattr(given, name), "__func__", None) is not getattr(original, name)
+def _log_failure(part: str, error: Exception) -> None:
+    log.warning("analysis_incomplete", part=part, **failure_fields(error))
 
 
-def _require_parts(name: str, given: object, *methods: str) -> None:
+def _require_methods(name: str, given: object, *methods: str) -> None:
     """Raises TypeError if the object lacks one of the methods."""
     for method in methods:
         if not callable(getattr(given, method, None)):
             raise TypeError(f"`{name}` has no method `{method}`: {type(given).__name__}.")
-
-
-def _require_fields(name: str, given: object, *fields: str) -> None:
-    """Raises TypeError if the object lacks one of the fields."""
-    for field in fields:
-        if not hasattr(given, field):
-            raise TypeError(f"`{name}` has no `{field}`: {type(given).__name__}.")
 
 
 def _redact_trajectory(trajectory: Trajectory) -> Trajectory:

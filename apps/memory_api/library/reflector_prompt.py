@@ -8,28 +8,38 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from memory_api.core.telemetry import get_logger
 from memory_api.llm.prompts import (
-    PromptMessages,
-    content_hash,
     packaged_prompt_directory,
+    render_template,
     safe_folder_name,
-    split_cacheable_prefix,
+    select_sections,
 )
 from memory_api.llm.structured_output import json_candidates, schema_text
 from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
 from memory_api.playbooks.models import Bullet, VerdictTag
+from memory_api.reflection.fact_text import fact_sentences
 from memory_api.reflection.model_output import valid_items
+from memory_api.reflection.rules import context_language
+from memory_api.reflection.trajectories.conversion import (
+    trajectory_error,
+    trajectory_events,
+    trajectory_outcome,
+)
 from memory_api.reflection.trajectories.schemas import BulletEvaluation, Insight, Trajectory
 from memory_api.text.terms import estimate_tokens
+from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.facts import Fact
+from memory_api.traces.schemas import OutcomeType
 
 log = get_logger(__name__)
+M = TypeVar("M", bound=BaseModel)
 
 PROMPTS_DIR = "prompts/reflector"
 DEFAULT, ONE_BULLET = "default", "bullet/default"
@@ -150,15 +160,20 @@ class SingleVerdict(BaseModel):
     reason: str = Field(description="What in the trajectory shows it, 1 sentence")
 
 
-def parse_insights(text: str) -> list[Insight]:
-    """The insights in a model's text; none, with a log entry, if it cannot be parsed."""
+def parse_analysis(text: str) -> ModelInsights | None:
+    """The answer of one round; None, with a log entry, if it cannot be parsed."""
+    return parse_answer(ModelInsights, text)
+
+
+def parse_answer(model_class: type[M], text: str) -> M | None:
+    """A model's answer as a typed object; None, with a log entry, if it cannot be parsed."""
     for candidate in _json_values(text):
         try:
-            return ModelInsights.model_validate(candidate).insights
+            return model_class.model_validate(candidate)
         except ValidationError:
             continue
-    log.warning("insights_unreadable", length=len(text))
-    return []
+    log.warning("answer_unreadable", length=len(text))
+    return None
 
 
 def _json_values(text: str) -> Iterator[Any]:
@@ -191,48 +206,24 @@ class ReflectorPromptBuilder:
         previous_insights: Sequence[Insight] | None = None,
     ) -> str:
         """The prompt of an analysis. Raises ValueError for an unknown placeholder."""
-        messages = self.question(
-            trajectory, ground_truth, test_report, used_bullets, dataset, previous_insights
-        )
-        return join_messages(messages)
+        context, facts = analyze_trajectory(trajectory, ground_truth, test_report)
+        previous = [insight.model_dump() for insight in previous_insights or ()]
+        data = _trajectory_values(trajectory, ground_truth) | {
+            "test_report": test_report,
+            "used_bullets": "\n".join(map(_bullet_line, used_bullets)),
+            "findings": "\n".join(
+                f"- {fact}" for fact in fact_sentences(facts, context_language(context))
+            ),
+            "previous_insights": _json(previous) if previous else "",
+        }
+        return self._fill(self._load_template(dataset), DEFAULT, data, ModelInsights)
 
     def build_evaluation_prompt(
         self, trajectory: Trajectory, ground_truth: str, bullet: Bullet
     ) -> str:
         """The prompt for the verdict on one bullet."""
-        return join_messages(self.evaluation_question(trajectory, ground_truth, bullet))
-
-    def question(
-        self,
-        trajectory: Trajectory,
-        ground_truth: str,
-        test_report: str,
-        used_bullets: Sequence[Bullet],
-        dataset: str,
-        previous_insights: Sequence[Insight] | None = None,
-        *,
-        facts: Sequence[str] = (),
-    ) -> PromptMessages:
-        """`build` as messages, with facts about the trajectory."""
-        previous = [insight.model_dump() for insight in previous_insights or ()]
-        data = _trajectory_values(trajectory, ground_truth) | {
-            "test_report": test_report,
-            "used_bullets": "\n".join(map(_bullet_line, used_bullets)),
-            "findings": "\n".join(f"- {fact}" for fact in facts),
-            "previous_insights": _json(previous) if previous else "",
-        }
-        values = self._fence_all(data)
-        template = self._load_template(dataset)
-        keys = tuple(dict.fromkeys(bullet.id for bullet in used_bullets))
-        return _fill(template, DEFAULT, values, ModelInsights, keys)
-
-    def evaluation_question(
-        self, trajectory: Trajectory, ground_truth: str, bullet: Bullet, dataset: str = ""
-    ) -> PromptMessages:
-        """`build_evaluation_prompt` as messages."""
         data = _trajectory_values(trajectory, ground_truth) | {"bullet": _bullet_line(bullet)}
-        template = self._read_template(ONE_BULLET, dataset)
-        return _fill(template, ONE_BULLET, self._fence_all(data), SingleVerdict, (bullet.id,))
+        return self._fill(self._read_template(ONE_BULLET, ""), ONE_BULLET, data, SingleVerdict)
 
     def _load_template(self, dataset: str) -> str:
         """The template of a dataset; otherwise the default one; otherwise the built-in one."""
@@ -247,23 +238,27 @@ class ReflectorPromptBuilder:
                     return path.read_text(encoding="utf-8")
         return BUILTIN[name]
 
-    def _fence_all(self, data: Mapping[str, str]) -> dict[str, str]:
-        """The texts, shortened if they do not fit into the budget together. Empty texts stay
-        empty.
-        """
+    def _fill(
+        self, template: str, name: str, data: Mapping[str, str], answer: type[BaseModel]
+    ) -> str:
+        """The template with these texts, shortened if they do not fit into the budget together."""
         sizes = {name: estimate_tokens(text) for name, text in data.items()}
         granted = distribute_budget(self.budget, sizes, _WEIGHTS)
-        return {name: _fence(name, text, granted[name]) for name, text in data.items()}
+        values = {name: _fence(name, text, granted[name]) for name, text in data.items()}
+        if "{generated_answer}" not in template:
+            template += DATA_TEMPLATES[name]
+        if "{if " not in template:  # `previous_insights` is documented as empty in the first round
+            values = {
+                n: text or ("" if n == "previous_insights" else _NONE) for n, text in values.items()
+            }
+        values["schema"] = schema_text(answer)
+        return render_template(select_sections(template, values), values)
 
 
 def _fence(name: str, text: str, budget: int) -> str:
     if not text:
         return ""
     return fence_text(fit_text(text, max(_MIN_TOKENS, budget)), label=name.replace("_", "-"))
-
-
-def join_messages(messages: PromptMessages) -> str:
-    return "\n\n".join(message.content for message in messages.messages)
 
 
 def _resolve_directory(path: Path) -> Path:
@@ -286,21 +281,22 @@ def _bullet_line(bullet: Bullet) -> str:
     return f"[{bullet.id}] {bullet.content}{when}"
 
 
-def _fill(
-    template: str,
-    name: str,
-    values: Mapping[str, str],
-    answer: type[BaseModel],
-    keys: tuple[str, ...],
-) -> PromptMessages:
-    complete = template if "{generated_answer}" in template else template + DATA_TEMPLATES[name]
-    if "{if " not in complete:  # `previous_insights` is documented as empty in the first round
-        values = {
-            n: text or ("" if n == "previous_insights" else _NONE) for n, text in values.items()
-        }
-    schema = schema_text(answer)
-    messages = split_cacheable_prefix(complete, {**values, "schema": schema}, keys)
-    return replace(messages, hash=content_hash(template))
+def analyze_trajectory(
+    trajectory: Trajectory, ground_truth: str, test_report: str
+) -> tuple[ReflectionContext, Sequence[Fact]]:
+    """The trace of a trajectory and the facts that a program finds in it."""
+    outcome = trajectory_outcome(trajectory, ground_truth, test_report)
+    context = ReflectionContext(
+        events=trajectory_events(trajectory),
+        outcome=outcome or OutcomeType.PARTIAL,
+        tenant_id="",
+        error=trajectory_error(trajectory),
+        task_description=trajectory.query or None,
+    )
+    facts = analyze_trace(
+        context, ground_truth=ground_truth or None, test_report=test_report or None
+    )
+    return context, facts
 
 
 def _json(value: Any) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from types import TracebackType
 from uuid import UUID
 
 from memory_api.bootstrap import open_runtime
 from memory_api.core.settings import Settings
+from memory_api.library.blocking import LoopThread, require_no_event_loop
 from memory_api.playbooks.formats.transfer import load_playbook, save_playbook
 from memory_api.playbooks.models import Playbook
 from memory_api.playbooks.queries import get_playbook
@@ -35,7 +35,7 @@ class RowPlaybookStore:
         self.project_id = project_id
         self._database_url = database_url
         self._settings = settings or Settings.load()
-        self._runner = asyncio.Runner()
+        self._loop = LoopThread()
         self._opened = AsyncExitStack()
         self._runtime: Runtime | None = None
 
@@ -43,18 +43,18 @@ class RowPlaybookStore:
         """The playbook of a dataset, empty if there is none. Raises `Invalid` for an
         invalid name.
         """
-        _require_no_event_loop()
-        return self._runner.run(self._load(PlaybookRef(self.project_id, dataset)))
+        require_no_event_loop("`load_playbook`")
+        return self._loop.run(self._load(PlaybookRef(self.project_id, dataset)))
 
     def save(self, dataset: str, playbook: Playbook) -> None:
         """Replaces the playbook in one version and sets its `updated_at`."""
-        _require_no_event_loop()
-        self._runner.run(self._save(PlaybookRef(self.project_id, dataset), playbook))
+        require_no_event_loop("`save_playbook`")
+        self._loop.run(self._save(PlaybookRef(self.project_id, dataset), playbook))
 
     def close(self) -> None:
-        _require_no_event_loop()
-        self._runner.run(self._opened.aclose())
-        self._runner.close()
+        require_no_event_loop("`asyncio.to_thread(store.close)`")
+        self._loop.run(self._opened.aclose())
+        self._loop.close()
 
     def __enter__(self) -> RowPlaybookStore:
         return self
@@ -89,13 +89,3 @@ class RowPlaybookStore:
             row = await get_playbook(session, ref)
             assert row is not None, "just saved"
             playbook.metadata.updated_at = row.updated_at
-
-
-def _require_no_event_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise RuntimeError(
-        "RowPlaybookStore blocks. Inside an event loop, await `load_playbook` or `save_playbook`."
-    )

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, cast
 
+from memory_api.library.blocking import require_no_event_loop
 from memory_api.llm.prompts import Prompt, load_prompt
 from memory_api.llm.untrusted_text import fence_text
 from memory_api.playbooks.models import Playbook, SearchQuery, SearchResult
@@ -72,34 +73,19 @@ class Workflow:
         """Runs the workflow and returns the final state. Raises RuntimeError inside an event loop:
         use `ainvoke` there.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            raise RuntimeError("Inside an event loop, await `ainvoke`.")
-        return asyncio.run(_await_state(self._steps(state, in_thread=True)))
+        require_no_event_loop("`ainvoke`")
+        return asyncio.run(self.ainvoke(state))
 
     async def ainvoke(self, state: WorkflowState) -> WorkflowState:
         """Runs the workflow and returns the final state."""
-        return await self._steps(state, in_thread=False)
-
-    async def _steps(self, state: WorkflowState, *, in_thread: bool) -> WorkflowState:
         merged = dict[str, Any](state)
         for name, node in self.nodes.items():
             if name in self.after and merged.get("outcome") is None:
                 continue
-            current_state = cast(WorkflowState, merged)
-            # A synchronous node may run its own event loop (`LLMClient`), so it runs in a thread.
-            update = (
-                await asyncio.to_thread(node, current_state) if in_thread else node(current_state)
-            )
+            # A synchronous node may block, for example in `LLMClient`.
+            update = await asyncio.to_thread(node, cast(WorkflowState, merged))
             merged |= await update if inspect.isawaitable(update) else update
         return cast(WorkflowState, merged)
-
-
-async def _await_state(steps: Awaitable[WorkflowState]) -> WorkflowState:
-    return await steps
 
 
 class ReflectionWorkflow:
