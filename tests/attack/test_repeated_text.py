@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from httpx2 import AsyncClient
 
-from memory_api.reflection.lesson_storage import reflection_drafts
+from memory_api.reflection.lesson_drafts import reflection_drafts
 from memory_api.reflection.outside_text import OutsideTexts, guard_lessons
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.text.quotations import find_quotations, quote_passages

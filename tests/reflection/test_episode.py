@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from memory_api.core.ids import new_id
 from memory_api.reflection.context import TraceContext
-from memory_api.reflection.episode import episode_draft, episode_text
 from memory_api.reflection.evidence import Evidence
+from memory_api.reflection.lesson_drafts import episode_draft, episode_text
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.traces.tables import TraceRow
@@ -15,7 +15,7 @@ from tests.support.runs import call, run, user
 def test_a_call_and_its_response_are_one_call() -> None:
     rows = [user("Find it."), *call("search", {"q": "a"}, "b"), *call("open", {"id": 1}, "c")]
     rows += call("search", {"q": "d"}, "e")
-    text = episode_text(None, None, "success", run(rows).events)
+    text = episode_text(TraceRow(outcome="success"), run(rows).events)
     assert "Tools: search ×2, open ×1." in text
 
 

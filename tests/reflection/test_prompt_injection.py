@@ -19,7 +19,7 @@ from memory_api.reflection.generate import (
     generate_reflection,
     parts_copied_from_trace,
 )
-from memory_api.reflection.lesson_storage import reflection_drafts
+from memory_api.reflection.lesson_drafts import reflection_drafts
 from memory_api.reflection.model_output import ModelReflection, ModelVerdict, validate_verdicts
 from memory_api.reflection.outside_text import OutsideTexts, guard_lessons, outside_texts_of
 from memory_api.reflection.prompt import build_messages

@@ -10,8 +10,8 @@ import pytest
 from memory_api.core.ids import new_id
 from memory_api.reflection.context import TaskLesson
 from memory_api.reflection.fact_text import fact_sentences, render
+from memory_api.reflection.lesson_drafts import MAX_LESSONS_PER_TASK, choose_differences
 from memory_api.reflection.rules import Strategy, find_differences
-from memory_api.reflection.task_lessons import MAX_LESSONS_PER_TASK, choose_differences
 from memory_api.trace_analysis.context import Attempt
 from memory_api.trace_analysis.facts import FactKind
 from memory_api.traces.schemas import ErrorCategory, Event, OutcomeType

@@ -34,7 +34,8 @@ from memory_api.memories.search.query import SearchFilters
 from memory_api.memories.search.search import embed_query, search_in_session
 from memory_api.reflection.evidence import Evidence
 from memory_api.reflection.generate import GeneratedReflection, generate_reflection
-from memory_api.reflection.lesson_storage import reflection_drafts, save_lessons
+from memory_api.reflection.lesson_drafts import reflection_drafts
+from memory_api.reflection.lesson_storage import save_lessons
 from memory_api.reflection.outside_text import OutsideTexts, guard_lessons, outside_texts_of
 from memory_api.reflection.prompt import PROMPT_BY_OUTCOME
 from memory_api.reflection.schemas import ReflectionResult

@@ -19,6 +19,7 @@ from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval.prompt_block import format_advice
 from memory_api.reflection.bullet_usage import UsedBullet, load_bullet_usage
 from memory_api.reflection.evidence import Evidence, PromptBullet, PromptLesson
+from memory_api.reflection.model_output import SharedReflection
 from memory_api.runs.chain import OUTCOME
 from memory_api.runs.tables import RunRow
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
@@ -200,6 +201,8 @@ class ReflectionInput:
     task_hints: Sequence[str] = ()
     related_lessons: Sequence[PromptLesson] = ()
     """Lessons of tasks with the same tools; filled in only if a model is asked."""
+    shared: SharedReflection | None = None
+    """What the model answered about this run among several."""
 
     @property
     def trace(self) -> TraceRow:
@@ -245,7 +248,7 @@ class ReflectionInput:
 
 
 async def load_reflection_input(session: AsyncSession, run: RunRow) -> ReflectionInput:
-    """Without known lessons. Raises `NotFound` if the trace was erased."""
+    """Without `related_lessons` and `shared`. Raises `NotFound` if the trace was erased."""
     if run.trace_id is None:
         raise NotFound
     trace_context = await load_trace_context(session, run.trace_id)
@@ -262,4 +265,13 @@ async def load_reflection_input(session: AsyncSession, run: RunRow) -> Reflectio
     usage = await load_bullet_usage(session, trace_context.trace, trace_context.context.events)
     evidence = replace(trace_context.evidence, focus=usage.focus)
     trace_context = replace(trace_context, evidence=evidence)
-    return ReflectionInput(run, trace_context, usage.playbook, usage.bullets, usage.served_texts)
+    known = await load_task_knowledge(session, trace_context.trace)
+    return ReflectionInput(
+        run,
+        trace_context,
+        usage.playbook,
+        usage.bullets,
+        usage.served_texts,
+        known.lessons,
+        known.hints,
+    )

@@ -7,7 +7,7 @@ Lessons that the rules wrote while the model failed are replaced in place by a l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
 from uuid import UUID
@@ -15,7 +15,6 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.ids import new_id
 from memory_api.core.schemas import fold_tags
 from memory_api.core.secret_redaction import redact_value
 from memory_api.core.statements import fetch_rows, load_statement
@@ -23,7 +22,6 @@ from memory_api.core.tenant_locks import acquire_tenant_locks
 from memory_api.memories.editing import rewrite_memory
 from memory_api.memories.index.drafts import (
     ADVICE_KINDS,
-    MemoryDraft,
     PreparedMemory,
     prepare_memories,
 )
@@ -41,11 +39,10 @@ from memory_api.memories.queries import (
     get_memory,
     lock_memories,
 )
-from memory_api.memories.schemas import MemoryKind
 from memory_api.memories.search.query import SearchFilters, SearchHit
 from memory_api.memories.search.search import embed_query, search_in_session
 from memory_api.memories.tables import MemoryRow
-from memory_api.reflection.model_output import ACTIONS, REMEDIES
+from memory_api.reflection.lesson_drafts import reflection_drafts
 from memory_api.reflection.outside_text import (
     OutsideTexts,
     confirm_repeated_advice,
@@ -54,12 +51,9 @@ from memory_api.reflection.outside_text import (
 from memory_api.reflection.schemas import QueryReflectionsRequest, ReflectionResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.webhooks.outbox import report_reflection
 
-SOURCE = "reflection_engine_v2"
 KEEP_TASK_HINT = load_statement("reflection/context.sql", "keep_task_hint")
-STRATEGY_IMPORTANCE_FACTOR = 1.1
 REPLACES_RUN = "improve"
 """Input of a run that replaces what the rules wrote: a `DegradedRun`."""
 REPLACE_REASON = "improved by model"
@@ -73,64 +67,6 @@ class SavedLesson:
 
     memory_id: UUID
     is_new: bool
-
-
-def reflection_drafts(
-    result: ReflectionResult,
-    *,
-    project_id: str,
-    session_id: str | None = None,
-    context: ReflectionContext | None = None,
-    trace_id: UUID | None = None,
-    run_id: UUID | None = None,
-) -> list[MemoryDraft]:
-    """The reflection and a strategy for each of its rules: with the tag `strategy` and 10 % more
-    importance, at most 1. The reflection's metadata contain what is not a rule.
-    """
-    notes = {
-        "task_hint": result.task_hint,
-        "cause_kind": result.cause_kind,
-        "root_cause": result.root_cause,
-    }
-    reflection = MemoryDraft(
-        kind=MemoryKind.REFLECTION,
-        project_id=project_id,
-        content=result.reflection_text,
-        tags=result.tags,
-        importance=result.importance,
-        confidence=result.confidence,
-        source=SOURCE,
-        error_category=result.error_category.value if result.error_category else None,
-        outcome=context.known_outcome if context else result.metadata.get("outcome"),
-        session_id=session_id,
-        trace_id=trace_id,
-        source_event_ids=result.source_event_ids,
-        metadata=result.metadata | {name: note for name, note in notes.items() if note},
-        actor=f"engine:{SOURCE}",
-        run_id=run_id,
-    )
-    first = [result.strategy_text] if result.strategy_text else []
-    rules: list[str] = list(dict.fromkeys([*first, *result.rules]))
-    strategies = [
-        replace(
-            reflection,
-            id=new_id(),
-            kind=MemoryKind.STRATEGY,
-            content=rule,
-            tags=[*(tag for tag in result.tags if tag != "strategy"), "strategy"][-64:],
-            importance=min(1.0, result.importance * STRATEGY_IMPORTANCE_FACTOR),
-            metadata=_strategy_metadata(result, rule),
-        )
-        for rule in rules
-    ]
-    return [reflection, *strategies]
-
-
-def _strategy_metadata(result: ReflectionResult, rule: str) -> dict[str, Any]:
-    """The metadata of the reflection with the `remedy` of one rule in place of those of all."""
-    metadata = {name: value for name, value in result.metadata.items() if name != ACTIONS}
-    remedies: dict[str, str] = metadata.pop(REMEDIES, {})
-    return metadata | ({"remedy": remedies[rule]} if rule in remedies else {})
 
 
 async def save_lessons(

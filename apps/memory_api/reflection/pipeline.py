@@ -13,18 +13,26 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.llm.errors import LLMOverBudget
+from memory_api.core.metrics import REFLECTIONS
+from memory_api.llm.errors import LLMCircuitOpen, LLMOverBudget
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import PreparedMemory, prepare_memories
 from memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
-from memory_api.memories.queries import NewLink, add_links, confirm_memories
+from memory_api.memories.queries import (
+    NewLink,
+    add_links,
+    confirm_memories,
+    find_memory_id,
+)
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.inbox.inbox import add_lessons
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.verdicts.record import NewVerdict
+from memory_api.reflection.context import ReflectionInput
 from memory_api.reflection.credit.verdicts import (
     PreparedVerdicts,
     limit_model_verdicts,
@@ -32,9 +40,7 @@ from memory_api.reflection.credit.verdicts import (
     prepare_verdicts,
     save_verdicts,
 )
-from memory_api.reflection.episode import find_episode
 from memory_api.reflection.evidence import analyze
-from memory_api.reflection.generation_log import log_generation, report_stored
 from memory_api.reflection.lesson_storage import (
     SavedLesson,
     degraded_run,
@@ -49,7 +55,7 @@ from memory_api.reflection.outside_text import (
     outside_texts_of,
     quote_reports,
 )
-from memory_api.reflection.step import Lessons, SavedLessons, TraceInput, TraceLearner
+from memory_api.reflection.step import Lessons, SavedLessons, TraceLearner
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import NextStep, QueuedRun, StepResult
 from memory_api.runs.tables import RunRow
@@ -57,12 +63,14 @@ from memory_api.runtime import Runtime, open_model_session
 from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.event_cache import EVENT_CACHE
 
+log = structlog.get_logger()
+
 
 @dataclass(frozen=True)
 class PreparedLessons:
     """Everything that `LearningStep.save` writes, embedded."""
 
-    input: TraceInput
+    input: ReflectionInput
     lessons: Lessons
     verdicts: Sequence[NewVerdict]
     recordable: PreparedVerdicts
@@ -73,7 +81,7 @@ class PreparedLessons:
     """Minimum time between two curations of the playbook."""
 
 
-class LearningStep(Step[TraceInput, PreparedLessons, StepResult]):
+class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
     """Learns from a trace in the way of a `TraceLearner`.
 
     With `fall_back_to_rules`, the rules stand in for a model that fails, and a second run is queued
@@ -85,10 +93,12 @@ class LearningStep(Step[TraceInput, PreparedLessons, StepResult]):
         self.kind = learner.kind
         self.fall_back_to_rules = fall_back_to_rules
 
-    async def load(self, session: AsyncSession, run: RunRow) -> TraceInput:
+    async def load(self, session: AsyncSession, run: RunRow) -> ReflectionInput:
         return await self.learner.load(session, run)
 
-    async def compute(self, runtime: Runtime, run: RunRow, input: TraceInput) -> PreparedLessons:
+    async def compute(
+        self, runtime: Runtime, run: RunRow, input: ReflectionInput
+    ) -> PreparedLessons:
         model = self._open_model(runtime, input)
         facts = await analyze(input.context, input.trace_context.evidence)
         try:
@@ -164,16 +174,49 @@ class LearningStep(Step[TraceInput, PreparedLessons, StepResult]):
 
     async def after_commit(self, runtime: Runtime, run: RunRow, result: StepResult) -> None:
         EVENT_CACHE.drop(run.tenant_id, run.trace_id)  # the later steps of the chain read none
-        report_stored(run, result.engine or "rules", result.data)
+        data = result.data
+        REFLECTIONS.labels(run.kind, result.engine, data.get("result", "stored")).inc()
+        for memory_id in filter(None, [data.get("reflection_id"), *data.get("insight_ids", ())]):
+            log.info(
+                "reflection_stored",
+                tenant_id=str(run.tenant_id),
+                project_id=run.project_id,
+                reflection_id=memory_id,
+                importance=data.get("importance"),
+            )
 
     async def _generate(
-        self, input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
+        self, input: ReflectionInput, facts: Sequence[Fact], model: ModelSession | None
     ) -> Lessons:
-        engine = "rules" if model is None else "llm"
-        generating = self.learner.generate(input, facts, model)
-        return await log_generation(self.kind, input.context, engine, generating)
+        """The lessons of a trace, with the log events of S5."""
+        context = input.context
+        ids = {"tenant_id": context.tenant_id, "project_id": context.project_id}
+        log.info(
+            "reflection_generation_started",
+            **ids,
+            outcome=context.outcome.value,
+            event_count=len(context.events),
+        )
+        try:
+            lessons = await self.learner.generate(input, facts, model)
+        except (LLMCircuitOpen, LLMOverBudget):
+            raise  # every waiting run raises this; its cause is logged once
+        except Exception as error:
+            REFLECTIONS.labels(self.kind, "rules" if model is None else "llm", "failed").inc()
+            log.error("reflection_generation_failed", **ids, error=str(error), exc_info=True)
+            raise
+        if lessons.memories:
+            first = lessons.memories[0]
+            log.info(
+                "reflection_generated",
+                **ids,
+                importance=first.importance,
+                confidence=first.confidence,
+                has_strategy=len(lessons.memories) > 1,
+            )
+        return lessons
 
-    def _open_model(self, runtime: Runtime, input: TraceInput) -> ModelSession | None:
+    def _open_model(self, runtime: Runtime, input: ReflectionInput) -> ModelSession | None:
         """The model with the prompts of the trace's playbook; None if the rules work alone."""
         return open_model_session(
             runtime,
@@ -184,7 +227,7 @@ class LearningStep(Step[TraceInput, PreparedLessons, StepResult]):
             fallback_to_rules=self.fall_back_to_rules,
         )
 
-    def _judge(self, input: TraceInput, lessons: Lessons) -> list[NewVerdict]:
+    def _judge(self, input: ReflectionInput, lessons: Lessons) -> list[NewVerdict]:
         """The verdicts of the outcome, if the client reported one, and of the model."""
         ids = {"trace_id": self.learner.verdict_trace_id(input), "run_id": input.run.id}
         outcome = input.context.outcome
@@ -247,7 +290,8 @@ async def _save_memories(
     new_episodes, episode_id = list[PreparedMemory](), None
     if output.episode is not None:
         await ensure_scopes_and_labels(session, [*memories, *task_memories, output.episode])
-        known_id = await find_episode(session, output.episode.draft)
+        episode = output.episode.draft  # a trace has at most one
+        known_id = await find_memory_id(session, episode.scope_address, episode.key or "")
         new_episodes = [output.episode] if known_id is None else []
         episode_id = known_id or output.episode.draft.id
     items = memories if degraded else [*memories, *task_memories]

@@ -19,19 +19,16 @@ from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
 from memory_api.reflection.batches.share import find_shared_reflection
 from memory_api.reflection.bullet_usage import UsedBullet
-from memory_api.reflection.context import (
-    ReflectionInput,
-    load_reflection_input,
-    load_task_knowledge,
-)
-from memory_api.reflection.episode import episode_draft
+from memory_api.reflection.context import ReflectionInput, load_reflection_input
 from memory_api.reflection.generate import GeneratedReflection, generate_reflection
-from memory_api.reflection.lesson_storage import (
-    SavedLesson,
-    degraded_run_of,
+from memory_api.reflection.lesson_drafts import (
+    comparison_drafts,
+    episode_draft,
     reflection_drafts,
+    user_rule_drafts,
 )
-from memory_api.reflection.model_output import ModelVerdict, SharedReflection
+from memory_api.reflection.lesson_storage import SavedLesson, degraded_run_of
+from memory_api.reflection.model_output import ModelVerdict
 from memory_api.reflection.related_lessons import find_related_lessons
 from memory_api.reflection.schemas import (
     GenerateReflectionResponse,
@@ -39,7 +36,6 @@ from memory_api.reflection.schemas import (
     StrategySummary,
     VerdictSummary,
 )
-from memory_api.reflection.task_lessons import comparison_drafts, user_rule_drafts
 from memory_api.runs.chain import IMPORTANCE, REFLECT
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -99,13 +95,6 @@ class SavedLessons:
         return [self.lessons[draft.id] for draft in drafts if draft.id in self.lessons]
 
 
-@dataclass(frozen=True)
-class TraceInput(ReflectionInput):
-    """`shared` is what the model answered about this run among several."""
-
-    shared: SharedReflection | None = None
-
-
 class TraceLearner:
     """How to learn from a trace: with one model call, which short runs share. `kind` is the kind of
     run.
@@ -113,22 +102,12 @@ class TraceLearner:
 
     kind: str = REFLECT
 
-    async def load(self, session: AsyncSession, run: RunRow) -> TraceInput:
-        input = await load_reflection_input(session, run)
-        known = await load_task_knowledge(session, input.trace)
-        return TraceInput(
-            run,
-            input.trace_context,
-            input.playbook,
-            input.used_bullets,
-            input.served_texts,
-            task_lessons=known.lessons,
-            task_hints=known.hints,
-        )
+    async def load(self, session: AsyncSession, run: RunRow) -> ReflectionInput:
+        return await load_reflection_input(session, run)
 
     async def prepare(
-        self, runtime: Runtime, input: TraceInput, facts: Sequence[Fact], model: ModelSession
-    ) -> TraceInput:
+        self, runtime: Runtime, input: ReflectionInput, facts: Sequence[Fact], model: ModelSession
+    ) -> ReflectionInput:
         """What else a model needs: what it answered about this run among several, or lessons of
         similar tasks.
         """
@@ -139,7 +118,7 @@ class TraceLearner:
         return replace(input, related_lessons=related)
 
     async def generate(
-        self, input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
+        self, input: ReflectionInput, facts: Sequence[Fact], model: ModelSession | None
     ) -> Lessons:
         """Lessons of a model, or of the rules without one. Raises the model's `LLMError`, unless
         the session says that the rules stand in.
@@ -181,22 +160,22 @@ class TraceLearner:
         )
 
     def to_lesson(
-        self, input: TraceInput, draft: MemoryDraft, result: ReflectionResult | None
+        self, input: ReflectionInput, draft: MemoryDraft, result: ReflectionResult | None
     ) -> MemoryDraft:
         """A strategy in the form that this kind of run stores."""
         return draft
 
-    def records_verdicts(self, input: TraceInput) -> bool:
+    def records_verdicts(self, input: ReflectionInput) -> bool:
         """Whether the playbook changes: its verdicts are recorded, its curator gets the lessons."""
         return True
 
-    def verdict_trace_id(self, input: TraceInput) -> UUID:
+    def verdict_trace_id(self, input: ReflectionInput) -> UUID:
         """The trace that the verdicts are counted for. Another trace than that of the input was
         counted already, so its lessons are no further observation.
         """
         return input.trace.id
 
-    def response(self, input: TraceInput, lessons: Lessons, saved: SavedLessons) -> BaseModel:
+    def response(self, input: ReflectionInput, lessons: Lessons, saved: SavedLessons) -> BaseModel:
         """The answer to the client, which is also the result of the run."""
         own = saved.of(lessons.memories)
         strategies = saved.of(lessons.strategies)

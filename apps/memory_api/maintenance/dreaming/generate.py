@@ -33,7 +33,7 @@ from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepar
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from memory_api.reflection.lesson_storage import STRATEGY_IMPORTANCE_FACTOR
+from memory_api.reflection.lesson_drafts import STRATEGY_IMPORTANCE_FACTOR
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.schemas import OutcomeType

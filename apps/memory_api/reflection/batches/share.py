@@ -48,11 +48,7 @@ from memory_api.reflection.batches.queries import (
     share_replies,
     take_waiting_runs,
 )
-from memory_api.reflection.context import (
-    ReflectionInput,
-    load_reflection_input,
-    load_task_knowledge,
-)
+from memory_api.reflection.context import ReflectionInput, load_reflection_input
 from memory_api.reflection.credit.verdicts import limit_model_verdicts
 from memory_api.reflection.evidence import analyze
 from memory_api.reflection.model_output import (
@@ -140,11 +136,9 @@ async def find_shared_reflection(
 
 async def _load(session: AsyncSession, run: RunRow) -> ReflectionInput | None:
     try:
-        input = await load_reflection_input(session, run)
+        return await load_reflection_input(session, run)
     except NotFound:  # its trace was erased
         return None
-    known = await load_task_knowledge(session, input.trace)
-    return replace(input, task_lessons=known.lessons, task_hints=known.hints)
 
 
 async def _member(

@@ -8,8 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.memories.schemas import MemoryKind
+from memory_api.reflection.context import ReflectionInput
 from memory_api.reflection.schemas import ModelFailure, ReflectionResult
-from memory_api.reflection.step import Lessons, SavedLessons, TraceInput, TraceLearner
+from memory_api.reflection.step import Lessons, SavedLessons, TraceLearner
 from memory_api.reflection.trajectories.conversion import to_insight
 from memory_api.reflection.trajectories.schemas import (
     BulletEvaluation,
@@ -26,20 +27,20 @@ class TrajectoryLearner(TraceLearner):
 
     kind = TRAJECTORY
 
-    async def load(self, session: AsyncSession, run: RunRow) -> TraceInput:
+    async def load(self, session: AsyncSession, run: RunRow) -> ReflectionInput:
         """A bullet that was only served is not one that the trajectory used."""
         input = await super().load(session, run)
         used = [bullet for bullet in input.used_bullets if bullet.usage != "served"]
         return replace(input, used_bullets=used)
 
     def to_lesson(
-        self, input: TraceInput, draft: MemoryDraft, result: ReflectionResult | None
+        self, input: ReflectionInput, draft: MemoryDraft, result: ReflectionResult | None
     ) -> MemoryDraft:
         fields = to_insight(input.context, result, draft.content).model_dump()
         return replace(draft, kind=MemoryKind.INSIGHT, metadata=draft.metadata | fields)
 
     def response(
-        self, input: TraceInput, lessons: Lessons, saved: SavedLessons
+        self, input: ReflectionInput, lessons: Lessons, saved: SavedLessons
     ) -> ReflectOnTrajectoryResponse:
         ids = {
             draft.content: saved.lessons[draft.id].memory_id

@@ -18,8 +18,9 @@ from memory_api.playbooks.bullet_rows import sections_of, to_bullet
 from memory_api.playbooks.citations import extract_cited_ids
 from memory_api.playbooks.queries import get_playbook, list_all_bullets
 from memory_api.reflection.bullet_usage import MIN_OVERLAP, UsedBullet, lexical_overlap
+from memory_api.reflection.context import ReflectionInput
 from memory_api.reflection.schemas import ReflectionResult
-from memory_api.reflection.step import Lessons, SavedLessons, TraceInput, TraceLearner
+from memory_api.reflection.step import Lessons, SavedLessons, TraceLearner
 from memory_api.reflection.transcripts.schemas import (
     ReflectOnTranscriptResponse,
     TranscriptInsight,
@@ -40,7 +41,7 @@ for that one.
 
 
 @dataclass(frozen=True)
-class TranscriptInput(TraceInput):
+class TranscriptInput(ReflectionInput):
     """`cited` are the citations of the session, including unknown ones. `other_bullets` are the
     active bullets that it does not name, if it has no citation.
     """
@@ -75,7 +76,7 @@ class TranscriptLearner(TraceLearner):
         return replace(input, used_bullets=used, cited=cited, other_bullets=others)
 
     async def generate(
-        self, input: TraceInput, facts: Sequence[Fact], model: ModelSession | None
+        self, input: ReflectionInput, facts: Sequence[Fact], model: ModelSession | None
     ) -> Lessons:
         """Without any citation, the bullets that overlap with the agent's own words count as used,
         for a model.
@@ -89,12 +90,12 @@ class TranscriptLearner(TraceLearner):
         return replace(lessons, tagged_bullets=used)
 
     def to_lesson(
-        self, input: TraceInput, draft: MemoryDraft, result: ReflectionResult | None
+        self, input: ReflectionInput, draft: MemoryDraft, result: ReflectionResult | None
     ) -> MemoryDraft:
         return replace(draft, kind=MemoryKind.INSIGHT)
 
     def response(
-        self, input: TraceInput, lessons: Lessons, saved: SavedLessons
+        self, input: ReflectionInput, lessons: Lessons, saved: SavedLessons
     ) -> ReflectOnTranscriptResponse:
         assert isinstance(input, TranscriptInput)
         reflections = saved.of(lessons.memories[:1])
@@ -125,10 +126,10 @@ class TranscriptLearner(TraceLearner):
             next_run_id=saved.next_run_id,
         )
 
-    def records_verdicts(self, input: TraceInput) -> bool:
+    def records_verdicts(self, input: ReflectionInput) -> bool:
         return input.run.input.get(RECORD_VERDICTS, True)
 
-    def verdict_trace_id(self, input: TraceInput) -> UUID:
+    def verdict_trace_id(self, input: ReflectionInput) -> UUID:
         first: str | None = input.trace.metadata_.get(FIRST_TRACE_ID)
         return UUID(first) if first else input.trace.id
 

@@ -1,0 +1,255 @@
+"""What a trace becomes: an episode, a reflection with its strategies, strategies from comparing the
+attempts at its task, and rules that the user stated. Pure.
+
+A task has at most `MAX_LESSONS_PER_TASK` lessons from comparisons. A later attempt that supports
+one again gives the same text, which is counted as another observation of the stored lesson.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from memory_api.core.ids import new_id
+from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.memories.schemas import MemoryKind, MemoryStatus
+from memory_api.reflection.context import TOOLS, TaskLesson, TraceContext, used_tools
+from memory_api.reflection.model_output import ACTIONS, REMEDIES
+from memory_api.reflection.rules import (
+    Strategy,
+    context_language,
+    error_category_of,
+    find_differences,
+    rule_tags,
+)
+from memory_api.reflection.schemas import ReflectionResult
+from memory_api.text.quotations import QUOTATIONS
+from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
+from memory_api.traces.schemas import Event, EventType, OutcomeType
+from memory_api.traces.tables import TraceRow
+
+SOURCE = "reflection_engine_v2"
+STRATEGY_IMPORTANCE_FACTOR = 1.1
+MAX_LESSONS_PER_TASK = 3
+TASK_LESSON_IMPORTANCE = 0.8
+COMPARISON_SOURCE = "contrast"
+QUOTED_RULE_SOURCE = "user_rule"
+"""Source of a lesson that is a user's own words."""
+MAX_EPISODE_PART = 600
+"""Characters of the task and of the last message in an episode."""
+MAX_EPISODE_TOOLS = 8
+
+
+def reflection_drafts(
+    result: ReflectionResult,
+    *,
+    project_id: str,
+    session_id: str | None = None,
+    context: ReflectionContext | None = None,
+    trace_id: UUID | None = None,
+    run_id: UUID | None = None,
+) -> list[MemoryDraft]:
+    """The reflection and a strategy for each of its rules: with the tag `strategy` and 10 % more
+    importance, at most 1. The reflection's metadata contain what is not a rule.
+    """
+    notes = {
+        "task_hint": result.task_hint,
+        "cause_kind": result.cause_kind,
+        "root_cause": result.root_cause,
+    }
+    reflection = MemoryDraft(
+        kind=MemoryKind.REFLECTION,
+        project_id=project_id,
+        content=result.reflection_text,
+        tags=result.tags,
+        importance=result.importance,
+        confidence=result.confidence,
+        source=SOURCE,
+        error_category=result.error_category.value if result.error_category else None,
+        outcome=context.known_outcome if context else result.metadata.get("outcome"),
+        session_id=session_id,
+        trace_id=trace_id,
+        source_event_ids=result.source_event_ids,
+        metadata=result.metadata | {name: note for name, note in notes.items() if note},
+        actor=f"engine:{SOURCE}",
+        run_id=run_id,
+    )
+    first = [result.strategy_text] if result.strategy_text else []
+    strategies = [
+        replace(
+            reflection,
+            id=new_id(),
+            kind=MemoryKind.STRATEGY,
+            content=rule,
+            tags=[*(tag for tag in result.tags if tag != "strategy"), "strategy"][-64:],
+            importance=min(1.0, result.importance * STRATEGY_IMPORTANCE_FACTOR),
+            metadata=_strategy_metadata(result, rule),
+        )
+        for rule in dict.fromkeys([*first, *result.rules])
+    ]
+    return [reflection, *strategies]
+
+
+def _strategy_metadata(result: ReflectionResult, rule: str) -> dict[str, Any]:
+    """The metadata of the reflection with the `remedy` of one rule in place of those of all."""
+    metadata = {name: value for name, value in result.metadata.items() if name != ACTIONS}
+    remedies: dict[str, str] = metadata.pop(REMEDIES, {})
+    return metadata | ({"remedy": remedies[rule]} if rule in remedies else {})
+
+
+def choose_differences(
+    strategies: Sequence[Strategy], known: Iterable[TaskLesson] = ()
+) -> list[Strategy]:
+    """Known texts again (as observations), and new ones until the task has `MAX_LESSONS_PER_TASK`
+    lessons from comparisons.
+    """
+    known = list(known)
+    known_texts = {lesson.text for lesson in known}
+    known_count = len({lesson.text for lesson in known if lesson.of_group})
+    repeated = [s for s in strategies if s.text in known_texts]
+    new = [s for s in strategies if s.text not in known_texts]
+    chosen = [*repeated, *new[: max(0, MAX_LESSONS_PER_TASK - known_count)]]
+    return chosen[:MAX_LESSONS_PER_TASK]
+
+
+def comparison_drafts(
+    trace_context: TraceContext,
+    facts: Sequence[Fact],
+    known: Iterable[TaskLesson],
+    run_id: UUID | None = None,
+) -> list[MemoryDraft]:
+    """What successful attempts at the task of this run did and failed ones did not; none without a
+    task key.
+    """
+    trace, context = trace_context.trace, trace_context.context
+    if trace.task_key is None:
+        return []
+    drafts: list[MemoryDraft] = []
+    for strategy in choose_differences(find_differences(context_language(context), facts), known):
+        assert strategy.fact is not None
+        values = strategy.fact.values
+        attempts = values["successful"] + values["failed"]
+        draft = _task_draft(
+            trace_context,
+            strategy.fact,
+            strategy.text,
+            tags=["contrast", "strategy"],
+            confidence=1 - 1 / (1 + attempts),
+            source=COMPARISON_SOURCE,
+            run_id=run_id,
+        )
+        metadata = {
+            "of_group": True,
+            "task_key": trace.task_key,
+            "difference": strategy.kind,
+            "attempts": attempts,
+        }
+        drafts.append(replace(draft, metadata=draft.metadata | metadata))
+    return drafts
+
+
+def user_rule_drafts(
+    trace_context: TraceContext, facts: Sequence[Fact], run_id: UUID | None = None
+) -> list[MemoryDraft]:
+    """The rules that the user stated, word for word. Each waits until a second independent trace or
+    a person confirms it: anybody could have written the message.
+    """
+    drafts = [
+        _task_draft(
+            trace_context,
+            fact,
+            fact.values["text"],
+            tags=["correction", "strategy"],
+            confidence=0.5,
+            source=QUOTED_RULE_SOURCE,
+            run_id=run_id,
+        )
+        for fact in facts_of(facts, FactKind.USER_RULE)
+    ]
+    return [
+        replace(
+            draft,
+            metadata=draft.metadata | {QUOTATIONS: [draft.content]},
+            status=MemoryStatus.QUARANTINED,
+            awaiting_confirmation=True,
+        )
+        for draft in drafts
+    ]
+
+
+def _task_draft(
+    trace_context: TraceContext, fact: Fact, text: str, *, source: str, **fields: Any
+) -> MemoryDraft:
+    """A strategy that follows from one fact."""
+    return MemoryDraft(
+        kind=MemoryKind.STRATEGY,
+        content=text,
+        importance=TASK_LESSON_IMPORTANCE,
+        source=source,
+        source_event_ids=list(fact.event_ids),
+        metadata={TOOLS: [tool.name for tool in used_tools(trace_context.context)]},
+        actor=f"engine:{source}",
+        **_origin(trace_context.trace),
+        **fields,
+    )
+
+
+def _origin(trace: TraceRow) -> dict[str, Any]:
+    return {
+        "project_id": trace.project_id,
+        "session_id": trace.session_id,
+        "trace_id": trace.id,
+        "outcome": trace.outcome,
+    }
+
+
+def episode_draft(
+    trace_context: TraceContext, facts: Sequence[Fact], importance: float | None = None
+) -> MemoryDraft:
+    """A memory of what was asked and how it ended, in the trace's words; a trace has one.
+    `importance` comes from the evaluation; without one, the outcome decides. Error category and
+    tags are those of a reflection by rules.
+    """
+    trace, context = trace_context.trace, trace_context.context
+    category = error_category_of(facts, context)
+    by_outcome = 0.3 if context.outcome is OutcomeType.SUCCESS else 0.6
+    return MemoryDraft(
+        kind=MemoryKind.EPISODE,
+        content=episode_text(trace, context.events),
+        importance=by_outcome if importance is None else importance,
+        source="trace",
+        tags=rule_tags(facts, context)[0 if context.outcome_is_known else 1 :],
+        error_category=category.value if category else None,
+        metadata={"event_count": len(context.events), "task_key": trace.task_key},
+        key=str(trace.id),
+        **_origin(trace),
+    )
+
+
+def episode_text(trace: TraceRow, events: Sequence[Event]) -> str:
+    """The task, the outcome, the tools with the number of their calls, and the last message."""
+    asked = (event.content for event in events if event.event_type is EventType.USER_MESSAGE)
+    request = trace.task_description or next(asked, "") or trace.task_goal or ""
+    calls = [event for event in events if event.event_type is EventType.TOOL_CALL]
+    tools = Counter(event.tool_name for event in calls if event.tool_name)
+    most_used = ", ".join(
+        f"{name} ×{count}" for name, count in tools.most_common(MAX_EPISODE_TOOLS)
+    )
+    ends = (EventType.LLM_RESPONSE, EventType.ERROR_EVENT, EventType.TOOL_RESPONSE)
+    said = (event.content for event in reversed(events) if event.event_type in ends)
+    lines = [
+        _shorten(request),
+        f"Outcome: {trace.outcome or 'unknown'}; {len(events)} events.",
+        f"Tools: {most_used}." if most_used else "",
+        _shorten(next(filter(None, said), "")),
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _shorten(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_EPISODE_PART else text[: MAX_EPISODE_PART - 1] + "…"
