@@ -2,9 +2,7 @@
 
 The transaction that stores a result also stores its events, what they decide (a question to a
 person, a replan), and that the next steps are running or the agent run has ended. So a worker that
-is killed never repeats a finished step, and a step costs one transaction. A leg that knows the rows
-stores them by one statement, which checks that nobody else has changed them; otherwise it reads
-them again.
+is killed never repeats a finished step, and a step costs one transaction.
 """
 
 from __future__ import annotations
@@ -53,7 +51,6 @@ from memory_api.grace.interventions import (
     ask_person,
 )
 from memory_api.grace.leg import KnownRows, Leg, read_state
-from memory_api.grace.outcome import LockedRows
 from memory_api.grace.tables import AgentRunRow, AgentStepRow
 from memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolResult
 from memory_api.llm.errors import LLMError, LLMOverBudget
@@ -291,9 +288,6 @@ def score_result(config: GraceConfig, result: ToolResult) -> ConfidenceScore:
 async def _store_result(
     leg: Leg, step: PlanStep, result: PlanStepResult, *, timed_out: bool
 ) -> None:
-    known = leg.take_known()
-    if known is not None and await _store_with_known(leg, known, step, result, timed_out):
-        return
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         agent_run = await leg.lock(session)
         rows = await queries.load_steps(session, agent_run)
@@ -312,37 +306,6 @@ async def _store_result(
         events.extend(mark_running(rows, following or ()))
         await queries.add_events(session, agent_run, events)
     leg.known, leg.started = KnownRows(agent_run, rows), following or ()
-
-
-async def _store_with_known(
-    leg: Leg, known: KnownRows, step: PlanStep, result: PlanStepResult, timed_out: bool
-) -> bool:
-    """Store a result without reading the rows. False if nothing is stored, because the rows may
-    have changed or a step is to be inserted.
-    """
-    agent_run, rows = known.agent_run, known.steps
-    if wants_web_search(leg, rows, step, result):
-        return False
-    row = next(each for each in rows if each.step_id == step.step_id)
-    _write(row, step, result)
-    leg.count_usage(agent_run)
-    events = [_result_event(step, result), *budget_warning(leg, agent_run)]
-    decide_next(leg, agent_run, rows, step, result, timed_out)
-    following = find_next_steps(leg, agent_run, read_state(agent_run, rows))
-    if following == [] and _tool_of(leg, step).idempotent:
-        async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
-            if not await queries.lock_agent_run(session, agent_run, leg.run):
-                return False
-            locked = LockedRows(leg.run, [row])
-            await leg.end(session, agent_run, steps=rows, events=events, locked=locked)
-        return True
-    events.extend(mark_running(rows, following or ()))
-    started = {each.step_id for each in following or ()}
-    changed = [row, *(each for each in rows if each.step_id in started)]
-    if not await leg.save(known, changed, events):
-        return False
-    leg.started = following or ()
-    return True
 
 
 def _result_event(step: PlanStep, result: PlanStepResult) -> queries.AgentEventData:

@@ -19,7 +19,7 @@ from memory_api.grace.execution_plan import (
     PlanStep,
     PlanStepResult,
 )
-from memory_api.grace.outcome import LockedRows, finish_agent_run
+from memory_api.grace.outcome import finish_agent_run
 from memory_api.grace.tables import AgentRunRow, AgentStepRow
 from memory_api.grace.tools.port import Tool
 from memory_api.runs.execution import SaveInTransaction
@@ -52,10 +52,10 @@ class Leg:
     bullet_keys: Sequence[str] = field(default_factory=tuple[str, ...])
     corrections: Sequence[Correction] = ()
     """Those of the bullets that correct a question."""
-    collections: Sequence[tuple[str, str]] | None = None
-    """Names and descriptions of the collections, as read when the leg began; None: read them."""
     known: KnownRows | None = None
-    """The rows as this leg has written them last; None if they have to be read."""
+    """The rows as this leg has written them last, to decide what comes next; None: read them. Each
+    change locks and reads them again.
+    """
     started: Sequence[PlanStep] = ()
     """Steps that the last transaction has marked as running, and that are to be executed now."""
     has_ended: bool = False
@@ -78,33 +78,6 @@ class Leg:
             used: RunUsage = self.model.usage
             agent_run.token_count, agent_run.cost_usd = used.tokens, used.cost_usd
 
-    def take_known(self) -> KnownRows | None:
-        """The known rows, for the one that changes them and sets `known` again once that is stored.
-        Meanwhile, others read the rows.
-        """
-        taken, self.known = self.known, None
-        return taken
-
-    async def save(
-        self,
-        known: KnownRows,
-        changed: Sequence[AgentStepRow],
-        events: Sequence[queries.AgentEventData],
-        *,
-        with_plan: bool = False,
-    ) -> bool:
-        """Store known rows in a transaction of one statement. False if nothing is stored because
-        they may not be as known: they are to be read again.
-        """
-        async with self.runtime.sessions.driver_transaction(self.run.tenant_id) as driver:
-            saved = await queries.save_progress(
-                driver, known.agent_run, self.run, changed, events, with_plan=with_plan
-            )
-        if saved:
-            self.known = known
-            self.runtime.sessions.notifier.send(queries.EVENT_CHANNEL, str(known.agent_run.id))
-        return saved
-
     async def end(
         self,
         session: AsyncSession,
@@ -114,15 +87,12 @@ class Leg:
         error: str | None = None,
         steps: Sequence[AgentStepRow] | None = None,
         events: Sequence[queries.AgentEventData] = (),
-        locked: LockedRows | None = None,
     ) -> None:
-        """End the locked agent run after these events, and finish `run`. `steps` are the rows of
-        the plan, if they are known. With `locked`, the rows do not belong to the session.
-        """
+        """End the locked agent run after these events, and finish `run`."""
         await finish_agent_run(
             self.runtime, session, agent_run, self.config, status=status, error=error,
             temperature=self.temperature, silent_from=self.thresholds.silent, steps=steps,
-            events=events, locked=locked,
+            events=events,
         )  # fmt: skip
         assert self.save_run is not None, "set before the agent run goes on"
         await self.save_run(session)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.after_commit import notify_after_commit
-from memory_api.core.db import asyncpg_connection
 from memory_api.grace import queries
 from memory_api.grace.confidence import calibrate
 from memory_api.grace.config import GraceConfig
@@ -26,7 +23,6 @@ from memory_api.grace.execution_plan import (
 )
 from memory_api.grace.tables import CANCEL_REASON, AgentRunRow, AgentStepRow
 from memory_api.runs.chain import enqueue_learning_runs
-from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.schemas import CreateTraceRequest
 from memory_api.traces.storage import prepare_trace, store_new_trace
@@ -46,14 +42,6 @@ NO_ANSWER: dict[str, Any] = {
 """The part of a cancelled run's result that is about its answer, whatever steps have answered."""
 
 
-@dataclass(frozen=True)
-class LockedRows:
-    """An agent run that `lock_agent_run` has locked for `run`, and its steps that have changed."""
-
-    run: RunRow
-    changed: Sequence[AgentStepRow]
-
-
 async def finish_agent_run(
     runtime: Runtime,
     session: AsyncSession,
@@ -66,12 +54,10 @@ async def finish_agent_run(
     silent_from: float | None = None,
     steps: Sequence[AgentStepRow] | None = None,
     events: Sequence[queries.AgentEventData] = (),
-    locked: LockedRows | None = None,
 ) -> ExecutionResult | None:
     """End a locked agent run. Returns None if it ended before it had a plan. `silent_from` is the
     threshold from which a success counts without feedback; None: never. `steps` are the rows of
-    the plan, if they are known, and `events` what happened before the end. With `locked`, the rows
-    do not belong to the session.
+    the plan, if they are known, and `events` what happened before the end.
     """
     if steps is None:
         steps = await queries.load_steps(session, agent_run) if agent_run.plan else ()
@@ -84,8 +70,7 @@ async def finish_agent_run(
         elif error is not None and result.final_answer is None:
             result = result.model_copy(update={"overall_status": "failed"})
         agent_run.result = result.model_dump(mode="json")
-    if locked is None:
-        _skip_open_steps(steps)
+    _skip_open_steps(steps)
     if error is None and result is not None and result.overall_status == "failed":
         error = describe_failure(result)
     agent_run.error = {"message": error[:2_000]} if error else None
@@ -107,13 +92,7 @@ async def finish_agent_run(
         "status": overall,
         "error": error,
     }
-    ended = [*events, ("run_finished", data)]
-    if locked is None:
-        await queries.add_events(session, agent_run, ended)
-    else:
-        driver = await asyncpg_connection(session)
-        await queries.save_progress(driver, agent_run, locked.run, locked.changed, ended)
-        notify_after_commit(session, queries.EVENT_CHANNEL, str(agent_run.id))
+    await queries.add_events(session, agent_run, [*events, ("run_finished", data)])
     return result
 
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import asyncpg
-from pydantic_core import to_json
 from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import make_transient, make_transient_to_detached
 
 from memory_api.core.after_commit import notify_after_commit
 from memory_api.core.db import current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
 from memory_api.core.resources import read_sql
 from memory_api.core.statements import fetch_rows, load_statement
-from memory_api.grace.config import ThresholdSection
 from memory_api.grace.execution_plan import SEARCH_ACTIONS
 from memory_api.grace.tables import (
     AgentCalibrationRow,
@@ -34,38 +31,11 @@ from memory_api.runs.tables import RunRow
 AgentEventData = tuple[str, Mapping[str, Any]]
 """Type and data of an event that is not stored yet."""
 INSERT_EVENTS = load_statement("grace/queries.sql", "insert_events")
-START_AGENT_RUN = load_statement("grace/queries.sql", "start_agent_run")
-LOCK_AGENT_RUN = load_statement("grace/queries.sql", "lock_agent_run")
-SAVE_PROGRESS = read_sql("grace/queries.sql", "save_progress")
-SAVED_OF_RUN = (
-    *("options", "plan_number", "token_count", "cost_usd", "state", "result", "error"),
-    *("active_run_id", "trace_id", "finished_at", "updated_at"),
-)
-SAVED_OF_STEP = (
-    *("plan_number", "step_id", "spec", "state", "attempt_count", "result", "confidence"),
-    *("started_at", "finished_at"),
-)
 LOAD_EXPERIENCE = load_statement("grace/queries.sql", "load_experience")
 LOAD_PROGRESS = read_sql("grace/queries.sql", "load_progress")
 FIND_VALID_KEYS = read_sql("grace/queries.sql", "find_valid_keys")
 EVENT_CHANNEL = "agent_events"
 """The channel of notifications; the payload is the ID of the agent run."""
-
-
-MAX_COLLECTIONS = 201
-"""Collections that a plan can choose from."""
-
-
-@dataclass(frozen=True)
-class StartedAgentRun:
-    """An agent run without a plan, and what its project has. The row belongs to no session."""
-
-    row: AgentRunRow
-    thresholds: ThresholdSection | None
-    """None without feedback."""
-    temperature: float
-    collections: Sequence[tuple[str, str]]
-    """Names and descriptions, newest first."""
 
 
 @dataclass(frozen=True)
@@ -114,32 +84,6 @@ async def get_locked_agent_run(
         .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
-
-
-async def start_agent_run(
-    session: AsyncSession, agent_run_id: UUID, run: RunRow
-) -> StartedAgentRun | None:
-    """Mark an agent run without a plan as running. None if it has a plan, has ended or waits, or if
-    `run` does not work on it.
-    """
-    parameters = {
-        "tenant": current_tenant_id(session),
-        "agent_run": agent_run_id,
-        "run": run.id,
-        "now": datetime.now(UTC),
-        "max_collections": MAX_COLLECTIONS,
-    }
-    rows = await fetch_rows(session, START_AGENT_RUN, parameters)
-    if not rows:
-        return None
-    values = dict(rows[0])
-    collections = [(name, description) for name, description in values.pop("known_collections")]
-    learned = {name: values.pop(name) for name in ThresholdSection.model_fields}
-    temperature = values.pop("temperature")
-    row = AgentRunRow(**values)
-    make_transient_to_detached(row)
-    thresholds = None if temperature is None else ThresholdSection(**learned)
-    return StartedAgentRun(row, thresholds, temperature or 1.0, collections)
 
 
 async def list_agent_runs(
@@ -226,51 +170,6 @@ async def add_events(
     await fetch_rows(session, INSERT_EVENTS, parameters)
     notify_after_commit(session, EVENT_CHANNEL, str(agent_run.id))
     agent_run.event_count += len(events)
-
-
-async def lock_agent_run(session: AsyncSession, agent_run: AgentRunRow, run: RunRow) -> bool:
-    """Lock an agent run whose rows are known. False if `run` has lost it or its lease, if it has
-    other events than the known row, or if a person wants to cancel it.
-    """
-    parameters = {
-        "tenant": agent_run.tenant_id,
-        "agent_run": agent_run.id,
-        "run": run.id,
-        "lease_owner": run.lease_owner,
-        "event_count": agent_run.event_count,
-    }
-    return bool(await fetch_rows(session, LOCK_AGENT_RUN, parameters))
-
-
-async def save_progress(
-    driver: asyncpg.Connection[Any],
-    agent_run: AgentRunRow,
-    run: RunRow,
-    steps: Sequence[AgentStepRow],
-    events: Sequence[AgentEventData],
-    *,
-    with_plan: bool = False,
-) -> bool:
-    """Store changed rows whose other values are known, and events, in one statement. `with_plan`:
-    the plan is new. Returns False and stores nothing if `lock_agent_run` would.
-    """
-    saved = {name: getattr(agent_run, name) for name in SAVED_OF_RUN}
-    if with_plan:
-        saved["plan"] = agent_run.plan
-    rows = [{name: getattr(step, name) for name in SAVED_OF_STEP} for step in steps]
-    found = await driver.fetch(
-        SAVE_PROGRESS,
-        *(agent_run.tenant_id, agent_run.id, run.id, run.lease_owner, agent_run.event_count),
-        *(to_json(saved).decode(), to_json(rows).decode(), [kind for kind, _ in events]),
-        [json.dumps(dict(data), ensure_ascii=False) for _, data in events],
-    )
-    if not found:
-        return False
-    agent_run.event_count += len(events)
-    for row in (agent_run, *steps):  # they have no changes that are not stored
-        make_transient(row)
-        make_transient_to_detached(row)
-    return True
 
 
 async def load_progress(

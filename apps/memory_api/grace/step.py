@@ -24,7 +24,7 @@ from memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_mode
 from memory_api.grace.config import GraceConfig, ThresholdSection, load_config
 from memory_api.grace.conversation import CONVERSATION
 from memory_api.grace.corrections import Correction, find_corrections
-from memory_api.grace.execution_plan import SEARCH_ACTIONS, ExecutionPlan, ExecutionState
+from memory_api.grace.execution_plan import SEARCH_ACTIONS, ExecutionState
 from memory_api.grace.executor import (
     AgentRunCancelled,
     find_next_steps,
@@ -81,8 +81,6 @@ class OpenedAgentRun:
     thresholds: ThresholdSection | None = None
     """None without feedback."""
     temperature: float = 1.0
-    collections: Sequence[tuple[str, str]] | None = None
-    """See `Leg`."""
 
 
 class AgentRunStep(Step[OpenedAgentRun | None, Leg | None, StepResult]):
@@ -97,12 +95,6 @@ class AgentRunStep(Step[OpenedAgentRun | None, Leg | None, StepResult]):
 
     async def load(self, session: AsyncSession, run: RunRow) -> OpenedAgentRun | None:
         agent_run_id = UUID(run.input["agent_run_id"])
-        started = await queries.start_agent_run(session, agent_run_id, run)
-        if started is not None:
-            known = KnownRows(started.row, ())
-            return OpenedAgentRun(
-                known, started.thresholds, started.temperature, started.collections
-            )
         agent_run = await queries.get_agent_run(session, agent_run_id, for_update=True)
         if agent_run is None or not await _may_continue(session, agent_run, run):
             return None
@@ -184,7 +176,7 @@ def _new_leg(runtime: Runtime, run: RunRow, opened: OpenedAgentRun, config: Grac
     tools = available_tools(config, has_model=model is not None)
     thresholds = opened.thresholds or config.thresholds
     leg = Leg(runtime, run, agent_run.id, config, tools, thresholds, opened.temperature, model)
-    leg.known, leg.collections = opened.known, opened.collections
+    leg.known = opened.known
     _use_bullets(leg, agent_run)
     return leg
 
@@ -257,9 +249,6 @@ async def _plan(leg: Leg, agent_run: AgentRunRow) -> bool:
     searches = {step.action for step in plan.steps if step.action in SEARCH_ACTIONS}
     if searches == {"rag_search"} and not context.collections and not leg.bullets:
         return await _end(leg, error=NO_COLLECTION.format(project_id=agent_run.project_id))
-    known = leg.take_known()
-    if known is not None and await _save_first_plan(leg, known.agent_run, plan):
-        return True
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         current = await leg.lock(session)
         steps = write_plan(current, plan, [])
@@ -268,21 +257,6 @@ async def _plan(leg: Leg, agent_run: AgentRunRow) -> bool:
         created = ("plan_created", describe_plan(plan))
         await queries.add_events(session, current, [created, *mark_running(steps, following)])
     leg.known, leg.started = KnownRows(current, steps), following
-    return True
-
-
-async def _save_first_plan(leg: Leg, agent_run: AgentRunRow, plan: ExecutionPlan) -> bool:
-    """Store a plan of an agent run that is known, and start its first steps. False if nothing is
-    stored because the agent run may have changed.
-    """
-    leg.count_usage(agent_run)
-    steps = write_plan(agent_run, plan, [])
-    following = find_next_steps(leg, agent_run, read_state(agent_run, steps)) or []
-    created = ("plan_created", describe_plan(plan))
-    events = [created, *mark_running(steps, following)]
-    if not await leg.save(KnownRows(agent_run, steps), steps, events, with_plan=True):
-        return False
-    leg.started = following
     return True
 
 
@@ -305,16 +279,11 @@ async def _render_bullets(leg: Leg, agent_run: AgentRunRow) -> None:
 
 
 async def _planning_context(leg: Leg, agent_run: AgentRunRow) -> PlanningContext:
-    available, leg.collections = leg.collections, None
-    if available is None:
-        async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
-            rows = await list_collections(session, agent_run.project_id)
-        available = [(row.name, row.description) for row in rows]
-    chosen = set(agent_run.collections)
-    collections = [each for each in available if not chosen or each[0] in chosen]
-    known: Sequence[Experience] = ()
-    if leg.model is not None or len(collections) > 1:  # otherwise there is nothing to choose
-        async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+    chosen, known = set(agent_run.collections), list[Experience]()
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        rows = await list_collections(session, agent_run.project_id)
+        collections = [(r.name, r.description) for r in rows if not chosen or r.name in chosen]
+        if leg.model is not None or len(collections) > 1:  # otherwise there is nothing to choose
             known = await find_experience(session, agent_run.project_id, agent_run.query)
     return PlanningContext(
         agent_run.query,
