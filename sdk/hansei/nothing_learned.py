@@ -11,26 +11,27 @@ from typing import Any, Protocol, cast
 from hansei._model import Json
 
 
+LEARNED_BY_RULES = (
+    "without a model, Hansei learns from a failed call that works after its arguments change, an "
+    "identical call that is repeated without effect, attempts at one task that differ, and an "
+    "error category that you send. For a failed call, send `error` with its result: Hansei does "
+    "not read an error out of a text. A model reads more."
+)
+
+
 class WhyNothing(StrEnum):
     """The values are sentences. The reason of the evaluation follows the first one."""
 
     NOT_REFLECTED_ON = "Not reflected on:"
     RUNNING = "Nothing yet."
-    RULES = (
-        "Nothing to learn: without a model, Hansei needs an error, a repetition, a known answer or "
-        "another attempt at the task. An error text in a tool result is no error: set `error`. A "
-        "model reads more."
-    )
+    RULES = f"Nothing to learn: {LEARNED_BY_RULES}"
     NOTHING_FOUND = "Nothing to learn"
     OPEN = "The trace is open: Hansei learns when it is closed."
     NO_OUTCOME = "No outcome is known. State it, and Hansei learns from the trace."
     SWITCHED_OFF = "No learning run was started: the request or a setting switched learning off."
 
 
-NO_LESSON_BY_RULES = (
-    "No lesson follows from it: the facts alone show none. An error text in a tool result is no "
-    "error: set `error`. A model reads more."
-)
+NO_LESSON_BY_RULES = f"No lesson follows from it: {LEARNED_BY_RULES}"
 NO_LESSON = "No lesson follows from it."
 CONFIRMATION_RULE = (
     "A run with other events, not only other numbers, must teach the same, or you confirm it."

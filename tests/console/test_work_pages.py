@@ -219,7 +219,7 @@ async def test_trace_says_why_nothing_was_learned(
     assert "Not learned from: it was sent with reflect=never" in never
     assert "A plain success teaches nothing new" in await show(outcome="success")
     shown = await show(outcome="failure")
-    assert "Nothing to learn: without a model, Hansei needs" in shown, shown
+    assert "Nothing to learn: without a model, Hansei learns" in shown, shown
     assert "Declared check" in await show(ground_truth="12", match="number", generated_answer="12")
 
 

@@ -201,6 +201,18 @@ def test_file_of_an_unknown_format_is_named(known: StubService) -> None:
     assert known.calls == []
 
 
+def test_score_that_no_record_has_is_refused_before_sending(known: StubService) -> None:
+    record = {"id": "t", "observations": [], "scores": [{"name": "correct", "value": 1}]}
+    Path("x.jsonl").write_text(json.dumps(record) + "\n")
+    options = ("reflect", "x.jsonl", "--format", "langfuse", "--outcome-from")
+    result = run(*options, "corect")
+    assert result.exit_code == 2
+    assert "no record of the file has a score `corect`" in " ".join(result.stderr.split())
+    assert known.calls == []
+    run(*options, "correct")
+    assert known.calls[0].query["outcome_from"] == ["correct"]
+
+
 def test_reflect_requires_a_readable_file(known: StubService) -> None:
     assert run("reflect", "nowhere.jsonl").exit_code == 2
     assert run("reflect", ".").exit_code == 2

@@ -149,13 +149,20 @@ def _open_as_root(data_dir: Path) -> ClusterDirectory:
         _require_owner(local, 0)
     pointer = data_dir / LOCATION_FILE
     if not pointer.exists():
-        _create_file(pointer, str(ROOT_DATA_DIRECTORY / secrets.token_hex(6)))
+        new = ROOT_DATA_DIRECTORY / secrets.token_hex(6)
+        new.mkdir(mode=0o755, parents=True)
+        if not _create_file(pointer, str(new)):
+            new.rmdir()
     path = Path(pointer.read_text().strip())
     if path.parent != ROOT_DATA_DIRECTORY:
         raise EmbeddedPostgresError(
             f"The path {path} in {pointer} is not in {ROOT_DATA_DIRECTORY}."
         )
-    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if not path.exists():
+        raise EmbeddedPostgresError(
+            f"The database folder {path} of {data_dir} is missing. Restore it from your backup. To"
+            f" start with an empty database, delete {pointer}."
+        )
     for folder in (ROOT_DATA_DIRECTORY, path):
         folder.chmod(0o755)  # the account needs access, whatever the umask is
     _require_owner(path, 0)
@@ -175,14 +182,16 @@ def _require_owner(path: Path, uid: int) -> None:
         )
 
 
-def _create_file(path: Path, text: str) -> None:
-    """Create `path` with its text atomically. Does nothing if it exists."""
+def _create_file(path: Path, text: str) -> bool:
+    """Create `path` with its text atomically. Returns False if it exists."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     draft.write_text(text)
     try:
         os.link(draft, path)
     except FileExistsError:
-        return
+        return False
+    else:
+        return True
     finally:
         draft.unlink()
 

@@ -123,7 +123,8 @@ async def _find_existing(session: AsyncSession, row: Mapping[str, Any]) -> Store
         return None
     if trace.content_hash != row["content_hash"]:
         raise Conflict(
-            f"A trace with `external_id` '{trace.external_id}' and other content already exists.",
+            f"A trace with `external_id` '{trace.external_id}' and other content already exists. To"
+            " replace it, delete it first.",
             field="external_id",
         )
     return StoredTrace(trace, duplicate=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 # pyright: reportPrivateUsage=false
 # The client offers the methods that poll many runs to this command only.
 
+CHUNK_BYTES = 2**20
 STALL_WARNING_SECONDS = 20.0
 """Without progress for this long, the command warns that no worker may be running."""
 
@@ -145,6 +147,10 @@ def reflect(
             )
             raise typer.BadParameter(message)
         size = Path(file).stat().st_size if file != STDIN else None
+        if outcome_from is not None and source.seekable() and not _has_text(source, outcome_from):
+            raise typer.BadParameter(
+                f"--outcome-from: no record of the file has a score `{sanitize(outcome_from)}`."
+            )
         sent_format = None if found in (None, "hansei") else found
         traces = Input(_rewind(source, head), size, project, playbook, sent_format, outcome_from)
         unfinished = _send_and_collect(client, traces, summary, wait=not no_wait)
@@ -156,6 +162,20 @@ def reflect(
             print_changed_waiting(client, summary, project)
     if not summary.is_successful or summary.total_traces == 0:
         raise typer.Exit(1)
+
+
+def _has_text(source: BufferedReader[Any], name: str) -> bool:
+    """Whether a name that JSON writes without escapes is anywhere in the file. True for others."""
+    wanted = f'"{name}"'.encode()
+    if json.dumps(name).encode() != wanted:
+        return True
+    source.seek(0)
+    end = b""
+    while chunk := source.read(CHUNK_BYTES):
+        if wanted in end + chunk:
+            return True
+        end = chunk[-len(wanted) :]
+    return False
 
 
 def _rewind(source: BufferedReader[Any], head: bytes) -> BinaryIO:

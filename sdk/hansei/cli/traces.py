@@ -171,6 +171,7 @@ def _print_summary(trace: TraceWithEvents) -> None:
         "task key": trace.task_key,
         "error": format_error(trace.error) if trace.error else None,
         "answer": trace.generated_answer,
+        "used bullets": ", ".join(trace.used_bullet_keys),
     }
     for name, value in fields.items():
         if value:

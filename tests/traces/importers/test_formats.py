@@ -400,3 +400,14 @@ def test_retrieved_documents_are_responses() -> None:
     for events in (trace["events"], other["events"]):
         (response,) = [e for e in events if e["event_type"] == "tool_response"]
         assert "Pay first." in response["content"]
+
+
+def test_spans_of_langfuse_are_calls_except_the_one_around_them() -> None:
+    whole = {"id": "w", "type": "SPAN", "name": "agent", "input": "Refund 7", "output": "done"}
+    refund = {"id": "a", "type": "SPAN", "name": "refund", "input": {"order": 7}, "output": "ok"}
+    inside = [whole, refund | {"parentObservationId": "w"}]
+    beside = [refund, {"id": "b", "type": "EVENT", "input": "paid"}]
+    for observations in (inside, beside):
+        (trace,) = convert_record({"id": "t", "observations": observations}, "langfuse")
+        calls = [e["tool_name"] for e in trace["events"] if e["event_type"] == "tool_call"]
+        assert calls == ["refund"]

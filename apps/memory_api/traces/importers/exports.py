@@ -40,8 +40,13 @@ def from_otel(record: Record) -> list[Fields]:
 def from_langfuse(record: Record) -> Fields:
     """A trace of Langfuse with its `observations`."""
     found = _ExportEvents()
-    for each in sorted(objects(record.get("observations")), key=_start_time):
-        _add_observation(each, found)
+    observations = objects(record.get("observations"))
+    parents = {each.get("parentObservationId") for each in observations}
+    for each in sorted(observations, key=_start_time):
+        is_whole = not each.get("parentObservationId") and (
+            each.get("id") in parents or each.get("isRootObservation") or len(observations) == 1
+        )
+        _add_observation(each, found, is_call=not is_whole)
     events = found.events
     if not events:
         raise InvalidRequest("The trace has no `observations` with content.", field="observations")
@@ -130,11 +135,14 @@ def _add_run(run: Record, found: _ExportEvents, depth: int) -> None:
         _add_run(child, found, depth + 1)
 
 
-def _add_observation(observation: Record, found: _ExportEvents) -> None:
+def _add_observation(observation: Record, found: _ExportEvents, *, is_call: bool) -> None:
+    """Add the events of an observation. `is_call`: as a span, it is a call and not the whole
+    trace.
+    """
     kind = str(observation.get("type")).upper()
     given, returned = _parsed(observation.get("input")), _parsed(observation.get("output"))
     failure = observation.get("statusMessage") if observation.get("level") == "ERROR" else None
-    if kind in ("TOOL", "RETRIEVER") or (kind == "SPAN" and observation.get("parentObservationId")):
+    if kind in ("TOOL", "RETRIEVER") or (kind == "SPAN" and is_call):
         name, identity = observation.get("name"), observation.get("id")
         found.add_tool(name, identity, given, returned, failure)
         return
