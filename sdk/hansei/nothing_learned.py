@@ -10,7 +10,6 @@ from typing import Any, Protocol, cast
 
 from hansei._model import Json
 
-
 LEARNED_BY_RULES = (
     "without a model, Hansei learns from a failed call that works after its arguments change, an "
     "identical call that is repeated without effect, attempts at one task that differ, and an "

@@ -124,7 +124,7 @@ def test_pointer_to_other_directory_is_refused(folder: Path, tmp_path: Path) -> 
 def test_missing_database_folder_is_not_replaced_by_an_empty_one(folder: Path) -> None:
     folder.mkdir()
     (folder / LOCATION_FILE).write_text("/var/lib/hansei/missing")
-    with pytest.raises(EmbeddedPostgresError, match="/var/lib/hansei/missing of .* is missing"):
+    with pytest.raises(EmbeddedPostgresError, match=r"/var/lib/hansei/missing of .* is missing"):
         EmbeddedPostgres(folder).start()
     (folder / LOCATION_FILE).unlink()
 

@@ -237,27 +237,8 @@ class Report:
                     f"{row['calls']} calls, and the agent named no bullet. "
                     + ("No reflection found that one was followed." if row["judged"] else "")
                 )
-        learning = self._learning_summary()
-        if learning and learning["failed_runs"]:
-            count = len(learning["failed_runs"])
-            notes.append(f"LEARNING FAILED in {count} runs of the service: see `hansei run list`.")
-        if learning and not learning["calls"]:
-            notes.append(
-                "NO MODEL: the service learned by its rules, which find little. Set an API key for "
-                "`hansei up`."
-            )
-        if learning and not learning["bullets"]:
-            notes.append(
-                "ALL ADVICE WAITS: each bullet repeats text of a tool or task. "
-                f"{CONFIRMATION_RULE} `hansei playbook show {PLAYBOOK} --status all --project "
-                f"{learning['projects'][0]}` lists the bullets. To measure them, confirm the same "
-                "ones in your playbook (`hansei playbook confirm NAME KEY`) and run again with "
-                "`--playbook NAME`."
-                if learning["waiting"]
-                else "NOTHING LEARNED: the playbook has no bullet after the last window."
-            )
-        if learning and learning["unpriced_calls"]:
-            notes.append(f"{learning['unpriced_calls']} model calls of the service have no price.")
+        if learning := self._learning_summary():
+            notes += _learning_notes(learning)
         if failed := sum(bool(r["error"]) for r in self._answers):
             notes.append(f"{failed} calls failed for good. They count as wrong.")
         return notes
@@ -289,3 +270,36 @@ def _primary_label(phase: Any, window: int) -> str:
     if phase == "held_out":
         return "held-out tasks"
     return f"stream{' after its first window' if window else ''}"
+
+
+def _learning_notes(learning: Json) -> list[str]:
+    """What the service did in a run."""
+    notes: list[str] = []
+    if learning["failed_runs"]:
+        count = len(learning["failed_runs"])
+        notes.append(f"LEARNING FAILED in {count} runs of the service: see `hansei run list`.")
+    if not learning["calls"]:
+        notes.append(
+            "NO MODEL: the service learned by its rules, which find little. Let your agent return "
+            "`events` with errors, or start the service with the key of a model "
+            "(`OPENAI_API_KEY=… hansei up`)."
+        )
+    if learning["bullets"]:
+        notes.append(
+            f"TO SEE THE BULLETS: `hansei playbook show {PLAYBOOK} --project "
+            f"{learning['projects'][-1]}`. To use them, export that playbook and import it into "
+            "yours (`hansei playbook export`, `hansei playbook import`)."
+        )
+    elif learning["waiting"]:
+        notes.append(
+            "ALL ADVICE WAITS: each bullet repeats text of a tool or task. "
+            f"{CONFIRMATION_RULE} `hansei playbook show {PLAYBOOK} --status all --project "
+            f"{learning['projects'][0]}` lists the bullets. To measure them, confirm the same "
+            "ones in your playbook (`hansei playbook confirm NAME KEY`) and run again with "
+            "`--playbook NAME`."
+        )
+    else:
+        notes.append("NOTHING LEARNED: the playbook has no bullet after the last window.")
+    if learning["unpriced_calls"]:
+        notes.append(f"{learning['unpriced_calls']} model calls of the service have no price.")
+    return notes
