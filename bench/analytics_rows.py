@@ -25,7 +25,7 @@ class History:
 
 
 SAMPLE = History(24, 120, 600, 120, 60, datetime(2025, 6, 1, tzinfo=UTC))
-"""The data of the examples in docs/analytics-views.md."""
+"""The data of tests/support/analytics_examples.sql."""
 
 
 async def fill(superuser_url: str, tenant_id: UUID, history: History) -> None:

@@ -1,4 +1,4 @@
--- A playbook with its history, for tests, for the examples of docs/analytics-views.md and for `bench analytics`. Deterministic. The caller makes
+-- A playbook with its history, for tests, for tests/support/analytics_examples.sql and for `bench analytics`. Deterministic. The caller makes
 -- the temporary table `wanted` (tenant_id uuid, bullets int, revisions int, verdicts int, traces int, days int, starts_at timestamptz)
 -- and sets session_replication_role to replica, because rows get explicit times. Bullet 5 turns harmful in the second half.
 create function pg_temp.pick(int, text, int) returns int language sql immutable as $$ select ((hashint4($1) # hashtext($2)) & 2147483647) % $3 $$;

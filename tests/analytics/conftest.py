@@ -19,7 +19,7 @@ PASSWORD = "a password of the tests"
 
 @pytest.fixture
 async def sample(tenant: TestTenant, database: Database) -> TestTenant:
-    """A tenant with the sample of docs/analytics-views.md: June and July 2025."""
+    """A tenant with the sample of tests/support/analytics_results.md: June and July 2025."""
     await fill(database.url("postgres"), tenant.id, SAMPLE)
     return tenant
 

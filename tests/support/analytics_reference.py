@@ -1,7 +1,8 @@
 """The reference of docs/analytics-views.md: a section for each view, from the comments of the
-database and the results of the examples on the sample data.
+database. And analytics_results.md: the results of the examples on the sample data.
 
-`python -m tests.support.analytics_reference` writes it; tests/analytics/test_reference.py compares.
+`python -m tests.support.analytics_reference` writes both; tests/analytics/test_reference.py
+compares.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -22,8 +24,11 @@ from tests.support.paths import ROOT
 from tests.support.postgres import TEMPLATE, embedded
 
 DOCUMENT = ROOT / "docs" / "analytics-views.md"
+RESULTS = Path(__file__).parent / "analytics_results.md"
 START, END = "<!-- reference: generated -->", "<!-- end of the reference -->"
 MAX_CELL_LENGTH = 48
+COMMON = 3
+"""A column with the same meaning in this many views is described once, above the sections."""
 
 _BLOCKS = re.split(
     r"^-- name: (\w+)\n",
@@ -42,13 +47,13 @@ select proname name, obj_description(oid, 'pg_proc') about, pg_get_function_argu
 from pg_proc where pronamespace = 'analytics'::regnamespace and proname like 'playbook\\_%'
 """
 COLUMNS = """
-select attname name, format_type(atttypid, atttypmod) type, col_description(attrelid, attnum) about
+select attname name, col_description(attrelid, attnum) about
 from pg_attribute where attrelid = ('analytics.' || $1)::regclass and attnum > 0
   and attname not in ('tenant_id', 'project_id', 'playbook')
 order by attnum
 """
 FUNCTION_COLUMNS = """
-select a.name, format_type(a.type, null) type, col_description('analytics.bullets'::regclass, b.attnum) about
+select a.name, col_description('analytics.bullets'::regclass, b.attnum) about
 from pg_proc p
 cross join lateral unnest(p.proallargtypes, p.proargnames, p.proargmodes) with ordinality a(type, name, mode, number)
 left join pg_attribute b on b.attrelid = 'analytics.bullets'::regclass and b.attname = a.name
@@ -69,28 +74,39 @@ them.
 
 
 async def render_reference(connection: Any) -> str:
-    """The sections of all views and functions, as the login of the sample sees them."""
+    """The common columns, and the sections of all views and functions."""
     views = {row["name"]: row for row in await connection.fetch(VIEWS)}
     functions = {row["name"]: row for row in await connection.fetch(FUNCTIONS)}
     assert {*views, *functions} == EXAMPLES.keys()
-    sections: list[str] = []
-    for name, example in EXAMPLES.items():
-        described = views.get(name) or functions[name]
-        question, omits = described["about"].split("\nDoes not show: ")
+    columns: dict[str, list[tuple[str, str]]] = {}
+    for name in EXAMPLES:
+        rows = await connection.fetch(COLUMNS if name in views else FUNCTION_COLUMNS, name)
+        columns[name] = [(f"`{c['name']}`", c["about"] or MEANINGS[c["name"]]) for c in rows]
+    uses = Counter(cell for cells in columns.values() for cell in cells)
+    common = [cell for cell, count in uses.items() if count >= COMMON]
+    sections = ["\n".join(_table(("common column", "meaning"), common))]
+    for name, cells in columns.items():
+        question, omits = (views.get(name) or functions[name])["about"].split("\nDoes not show: ")
         lines = [f"### `{name}`", "", question, ""]
         if name in functions:
-            lines += [f"Arguments: `{described['arguments']}`.", ""]
-        query = COLUMNS if name in views else FUNCTION_COLUMNS
-        columns = await connection.fetch(query, name)
-        cells = [(f"`{c['name']}`", c["type"], c["about"] or MEANINGS[c["name"]]) for c in columns]
-        lines += _table(("column", "type", "meaning"), cells)
+            lines += [f"Arguments: `{functions[name]['arguments']}`.", ""]
+        own = [cell for cell in cells if cell not in common]
+        shared = ", ".join(cell[0] for cell in cells if cell in common)
+        lines += [*_table(("column", "meaning"), own), ""]
+        lines += [f"Common columns: {shared}.", ""] if shared else []
+        sections.append("\n".join([*lines, f"**Does not show:** {omits}"]))
+    return "\n\n".join(sections)
+
+
+async def render_results(connection: Any) -> str:
+    """The examples with their results, as the login of the sample sees them."""
+    sections = ["# Results of analytics_examples.sql on the sample data"]
+    for name, example in EXAMPLES.items():
         rows = await connection.fetch(example)
         assert rows, name
         shown = [[_cell(value) for value in row.values()] for row in rows]
-        lines += ["", "```sql", f"{example};", "```", "", *_table(list(rows[0].keys()), shown)]
-        lines += ["", f"**Does not show:** {omits}"]
-        sections.append("\n".join(lines))
-    return "\n\n".join(sections)
+        sections.append("\n".join([f"## {name}", "", *_table(list(rows[0].keys()), shown)]))
+    return "\n\n".join(sections) + "\n"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -115,7 +131,7 @@ def replace_reference(document: str, reference: str) -> str:
     return f"{head}{START}\n\n{reference}\n\n{END}{rest.split(END)[1]}"
 
 
-async def render_on_new_server() -> str:
+async def write() -> None:
     with tempfile.TemporaryDirectory() as folder, embedded(Path(folder)) as server:
         await server.make_template()
         tenant = UUID(int=1)
@@ -123,13 +139,13 @@ async def render_on_new_server() -> str:
         connection = await asyncpg.connect(server.url("hansei_app", TEMPLATE))
         await connection.execute(f"set hansei.tenant_id = '{tenant}'")
         try:
-            return await render_reference(connection)
+            reference = await render_reference(connection)
+            RESULTS.write_text(await render_results(connection), encoding="utf-8")
         finally:
             await connection.close()
+    text = DOCUMENT.read_text(encoding="utf-8")
+    DOCUMENT.write_text(replace_reference(text, reference), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    text = DOCUMENT.read_text(encoding="utf-8")
-    DOCUMENT.write_text(
-        replace_reference(text, asyncio.run(render_on_new_server())), encoding="utf-8"
-    )
+    asyncio.run(write())
