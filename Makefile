@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 3
 REPORT_SECONDS := 15
 
-.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench bench-check freeze openapi client docs audit dist release-check
+.PHONY: help setup setup-dev run test test-fast test-faults lint format lock bench freeze openapi client docs audit dist release-check
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -66,9 +66,6 @@ release-check: setup-dev ## build and try what a release publishes, and list wha
 
 bench: setup-dev ## run benchmarks and print tables (bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
-
-bench-check: setup-dev ## fail if search costs over 15 % more CPU than committed
-	$(BIN)/python -m bench check
 
 lock: setup-dev ## compile the lock files from both pyproject.toml
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --universal --python-version 3.11 \

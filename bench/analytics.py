@@ -7,8 +7,6 @@ The time of each question as the service asks it, and as a read-only login does.
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID, uuid4
@@ -18,9 +16,15 @@ import typer
 from sqlalchemy import make_url
 
 from bench.analytics_rows import History, fill
-from bench.report import Report
-from bench.server import MeasuredServer, connect, measured_server
-from bench.timing import Call, spread
+from bench.harness import (
+    Call,
+    MeasuredServer,
+    Report,
+    connect,
+    describe_machine,
+    measured_server,
+    spread,
+)
 from memory_api.analytics.queries import create_login, load_answer
 from memory_api.analytics.questions import (
     Question,
@@ -109,30 +113,20 @@ async def _measure_question(
     report.row("questions", question, counts[-1], service, login)
 
 
-def describe_run(history: History) -> str:
-    """The machine and the rows of the playbook, as a sentence of a report."""
-    return (
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"load {os.getloadavg()[0]:.1f} at the start. One playbook with {history.bullets:,} "
-        f"bullets, {history.revisions:,} revisions, {history.verdicts:,} verdicts, "
-        f"{history.traces:,} traces and {history.traces // 4:,} agent runs in {history.days} days."
-    )
-
-
-def open_report(history: History) -> Report:
-    about = f"{describe_run(history)} One month of it is read. p50 / p95 in ms."
-    report = Report("analytics", about)
-    report.table("questions", "Questions", "question", "rows", "service", "login")
-    return report
-
-
 def main(
     short: Annotated[bool, typer.Option(help="A twentieth of the rows; writes no file.")] = False,
 ) -> None:
     history = SHORT if short else FULL
     with measured_server() as server:
         tenant = asyncio.run(prepare(server, history))
-        report = open_report(history)
+        report = Report(
+            "analytics",
+            f"{describe_machine()} One playbook with {history.bullets:,} bullets, "
+            f"{history.revisions:,} revisions, {history.verdicts:,} verdicts, {history.traces:,} "
+            f"traces and {history.traces // 4:,} agent runs in {history.days} days. One month of "
+            "it is read. p50 / p95 in ms.",
+        )
+        report.table("questions", "Questions", "question", "rows", "service", "login")
         asyncio.run(measure(server, report, tenant))
     report.finish(write=not short)
 

@@ -22,8 +22,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -31,21 +30,26 @@ from uuid import UUID
 import typer
 import uvloop
 
-from bench.ingest import new_tenant, send
-from bench.recordings import PATIENCE_SECONDS, without_fence_numbers
-from bench.report import Report
-from bench.server import ROOT, MeasuredServer, api, measured_server
+from bench.harness import ROOT, MeasuredServer, Report, api, measured_server, new_tenant, send
+from bench.recorded_model import (
+    PATIENCE_SECONDS,
+    RecordedCall,
+    RecordedModel,
+    call_name,
+    user_prompt,
+    write_calls,
+)
+from bench.recordings import find_run
 from memory_api.bootstrap import open_runtime
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
-from memory_api.llm.port import LLM, LLMReply, LLMRequest
+from memory_api.llm.port import LLM, LLMRequest
 from memory_api.llm.registry import open_llm
 from memory_api.run_queue.port import Ticket
 from memory_api.runs.chain import REFLECT
 from memory_api.runs.queries import get_run
 from memory_api.runtime import Runtime
-from memory_api.traces.queries import get_trace
 from memory_api.worker import process_ticket
 from tests.support.tickets import waiting_tickets
 
@@ -54,25 +58,10 @@ SETS = ("teams", "blind_teams")
 LABELS = ("blamed", "blamed_reason")
 """What an author wrote about a run. The service never gets it."""
 METHOD = (
-    "The runs were written for Hansei (tests/recordings/README.md). One reader, a strong language "
-    "model, answered the prompts of commit 531d47a on 28 November 2026. It read several prompts at "
-    "a time, and knew neither the labels nor earlier answers; it saw the prompts of `teams` twice, "
-    "and in two runs it considered how the run was made. Another reader had answered the "
-    "prompts of commit 7382e5c on 23 November: 14 of 14 and 19 of 20 first. The prompts contain "
-    "the right answer of the task. Each run has one clear error; runs of real teams are harder."
+    "The runs were written for Hansei, and readers answered the prompts (tests/recordings/README.md"
+    "). The prompts contain the right answer of the task. Each run has one clear error; runs of "
+    "real teams are harder."
 )
-
-
-@dataclass(frozen=True)
-class RecordedAnswer:
-    """The answer to the reflection prompt of one run. `instructions` is a hash of the system
-    message; `prompt` is the user message, without the random part of its fences.
-    """
-
-    name: str
-    instructions: str
-    prompt: str
-    answer: str
 
 
 def main(
@@ -89,71 +78,40 @@ def main(
     with measured_server() as server:
         named = uvloop.run(reflect_on_sets(server, models))
     for model in models.values() if asked else ():
-        model.rewrite()
+        write_calls(model.file, sorted(model.used, key=lambda call: call.name))
     to_report(models, named).finish(write=asked is None)
 
 
 # The model
 
 
-run_name: ContextVar[str] = ContextVar("_run_name")
-
-
-class RecordedReader:
+class RecordedReader(RecordedModel):
     """Answers each prompt with the answer that is recorded for the run. With another model, asks it
     for the answers to prompts that differ from the recorded ones, and appends them.
     """
 
-    provider, model, endpoint = "compatible", "recorded", "recordings"
-
     def __init__(self, folder: Path, asked: LLM | None = None, write: Path | None = None) -> None:
+        super().__init__(folder / "recordings.jsonl", asked)
         self.write = write / folder.name if write else None
-        self.file = folder / "recordings.jsonl"
-        lines = self.file.read_text(encoding="utf8").splitlines() if self.file.exists() else []
-        recorded = [RecordedAnswer(**json.loads(line)) for line in lines]
-        self.recorded = {answer.name: answer for answer in recorded}
-        self.asked = asked
-        self.used: dict[str, RecordedAnswer] = {}
         self.changed: list[str] = []
 
-    async def complete(self, request: LLMRequest) -> LLMReply:
-        mine = to_recording(run_name.get(), request)
-        known = self.recorded.get(mine.name)
-        is_same = known is not None and replace(known, answer="") == mine
-        if not is_same:
-            self.changed.append(mine.name)
-            if self.write:
-                write_prompt(self.write, mine.name, request)
-            else:
-                print_changes(known, mine)
-        if self.asked is not None and not is_same:
-            reply = await self.asked.complete(replace(request, timeout=PATIENCE_SECONDS))
-            answer = reply.text
-        elif known is not None:
-            answer = known.answer
+    def to_call(self, request: LLMRequest) -> RecordedCall:
+        system = "\n\n".join(m.content for m in request.messages if m.role == "system")
+        digest = hashlib.sha256(system.encode()).hexdigest()[:16]
+        return RecordedCall(
+            request.purpose, user_prompt(request), name=call_name.get(), instructions=digest
+        )
+
+    async def find_answer(self, mine: RecordedCall, request: LLMRequest) -> RecordedCall:
+        known = self.by_name.get(mine.name)
+        self.changed.append(mine.name)
+        if self.write:
+            write_prompt(self.write, mine.name, request)
         else:
-            raise RuntimeError(f"No answer is recorded for {mine.name}. Use --record URL.")
-        self.used[mine.name] = replace(mine, answer=answer)
-        if self.asked is not None and not is_same:
-            with self.file.open("a", encoding="utf8") as file:
-                file.write(_to_line(self.used[mine.name]))
-        return LLMReply(answer, self.model, self.provider)
-
-    def rewrite(self) -> None:
-        """Store what was used, in the order of the runs."""
-        lines = [_to_line(self.used[name]) for name in sorted(self.used)]
-        self.file.write_text("".join(lines), encoding="utf8")
-
-    async def aclose(self) -> None:
-        return None
-
-
-def to_recording(name: str, request: LLMRequest) -> RecordedAnswer:
-    """The request without its answer."""
-    system = "\n\n".join(m.content for m in request.messages if m.role == "system")
-    prompt = "\n\n".join(m.content for m in request.messages if m.role != "system")
-    digest = hashlib.sha256(system.encode()).hexdigest()[:16]
-    return RecordedAnswer(name, digest, without_fence_numbers(prompt), "")
+            print_changes(known, mine)
+        if self.asked is None and known is not None:
+            return replace(mine, answer=known.answer)
+        return await self.ask(mine, request, self.asked)
 
 
 def write_prompt(folder: Path, name: str, request: LLMRequest) -> None:
@@ -165,7 +123,7 @@ def write_prompt(folder: Path, name: str, request: LLMRequest) -> None:
     (folder / f"{name}.txt").write_text("\n\n".join(parts), encoding="utf8")
 
 
-def print_changes(known: RecordedAnswer | None, now: RecordedAnswer) -> None:
+def print_changes(known: RecordedCall | None, now: RecordedCall) -> None:
     """The lines of the prompt that differ from the recorded one."""
     before = known.prompt.splitlines() if known else []
     if known and known.instructions != now.instructions:
@@ -173,10 +131,6 @@ def print_changes(known: RecordedAnswer | None, now: RecordedAnswer) -> None:
     for line in difflib.unified_diff(before, now.prompt.splitlines(), n=0, lineterm=""):
         if line[:1] in "+-" and line[:3] not in ("+++", "---"):
             print(f"{now.name}: {line}")
-
-
-def _to_line(recorded: RecordedAnswer) -> str:
-    return json.dumps(vars(recorded), ensure_ascii=False) + "\n"
 
 
 # The runs
@@ -223,8 +177,8 @@ async def reflect_on_all(runtime: Runtime, tenant_id: UUID) -> dict[str, list[st
     named: dict[str, list[str]] = {}
 
     async def execute(ticket: Ticket) -> None:
-        kind, name = await _find_run(runtime, ticket)
-        run_name.set(name)
+        kind, name = await find_run(runtime, ticket)
+        call_name.set(name)
         await process_ticket(runtime, ticket)
         if kind == REFLECT:
             async with runtime.sessions.for_tenant(tenant_id) as session:
@@ -236,14 +190,6 @@ async def reflect_on_all(runtime: Runtime, tenant_id: UUID) -> dict[str, list[st
     while tickets := await waiting_tickets(runtime, tenant_id):
         await asyncio.gather(*map(execute, tickets))
     return named
-
-
-async def _find_run(runtime: Runtime, ticket: Ticket) -> tuple[str, str]:
-    """The kind of a run, and the name of the agent run."""
-    async with runtime.sessions.for_tenant(ticket.tenant_id) as session:
-        run = await get_run(session, ticket.run_id)
-        trace = await get_trace(session, run.trace_id) if run and run.trace_id else None
-        return (run.kind, str(trace.external_id)) if run and trace else ("", str(ticket.run_id))
 
 
 # Scores

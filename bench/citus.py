@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import platform
 import re
 import time
 from collections import Counter
@@ -17,11 +15,18 @@ from typing import Annotated, Any
 import httpx2
 import typer
 
-from bench.background_work import failures
-from bench.ingest import real_traces
+from bench.data import failure, real_traces
+from bench.harness import (
+    DATABASE,
+    MeasuredServer,
+    Report,
+    api,
+    connect,
+    describe_machine,
+    measured_server,
+    worker,
+)
 from bench.mixed_load import create_tenants
-from bench.report import Report
-from bench.server import DATABASE, MeasuredServer, api, connect, measured_server, worker
 from tests.support.citus import Cluster, open_cluster
 
 PLAYBOOK = "desk"
@@ -114,7 +119,7 @@ def _hit(hit: dict[str, Any]) -> tuple[float, str]:
 def traces_of(number: int, each: int) -> list[dict[str, Any]]:
     """Traces of the tenant with this number: real ones and generated failures."""
     real = real_traces()
-    made = failures(number * each + each)[number * each :]
+    made = [failure(number * each + n) for n in range(each)]
     both = [real[(number * each + n) % len(real)] if n % 2 else made[n] for n in range(each)]
     return [
         trace | {"external_id": f"{number}-{n}", "playbook": PLAYBOOK}
@@ -127,9 +132,7 @@ def compare(report: Report, sides: dict[str, Side], tenants: int, each: int) -> 
     sent = [traces_of(n, each) for n in range(tenants)]
     for name, side in sides.items():
         seconds = 0.0
-        for place in range(
-            each
-        ):  # one trace of a tenant at a time, so that both learn in one order
+        for place in range(each):  # one trace of a tenant at a time: both learn in one order
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(side.send, slugs, [traces[place] for traces in sent]))
             seconds += side.drain()
@@ -160,12 +163,8 @@ def main(
             help="URL of a superuser of a Citus coordinator, in a database with its nodes.",
         ),
     ] = "",
-    plain: Annotated[
-        bool,
-        typer.Option(help="Compare two single servers, to test the comparison without Citus."),
-    ] = False,
 ) -> None:
-    if not plain and not coordinator.startswith("postgresql:"):
+    if not coordinator.startswith("postgresql:"):
         typer.echo("citus: skipped. Set HANSEI_TEST_PG to the URL of a Citus coordinator.")
         return
     tenants = 20 if short else tenants
@@ -173,19 +172,19 @@ def main(
         "citus",
         f"{tenants} tenants with {each} traces each, learned from by rules. Every answer of one "
         "service is compared with that of the other, without IDs and times. "
-        f"{platform.machine()}, {os.cpu_count()} cores, all servers on this machine.",
+        f"{describe_machine()} All servers are on this machine.",
     )
     report.table("figures", "Comparison", "what", "figure", "goal")
     with ExitStack() as stack:
-        other = stack.enter_context(measured_server()) if plain else Coordinator(coordinator)
+        other = Coordinator(coordinator)
         single = stack.enter_context(measured_server())
         sides: dict[str, Side] = {}
-        for name, server in (("distributed" if not plain else "other", other), ("single", single)):
+        for name, server in (("distributed", other), ("single", single)):
             port = stack.enter_context(api(server))
             stack.enter_context(worker(server, {}))
             sides[name] = Side(server, port, asyncio.run(create_tenants(server, tenants)))
         compare(report, sides, tenants, each)
-    report.finish(write=not short and not plain)
+    report.finish(write=not short)
 
 
 if __name__ == "__main__":

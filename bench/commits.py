@@ -14,14 +14,13 @@ import asyncio
 import itertools
 import json
 import os
-import platform
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +28,18 @@ from typing import Annotated
 
 import typer
 
-from bench.corpus import ROOT, queries
-from bench.http_client import Caller
-from bench.ingest import lines, real_traces, send, small_traces
-from bench.learning import named
-from bench.report import Report
-from bench.search_http import CLIENTS, texts
-from bench.timing import rate, spread_alternating
+from bench.data import lines, queries, real_traces, small_traces, texts
+from bench.harness import (
+    ROOT,
+    Call,
+    Caller,
+    Report,
+    describe_machine,
+    rate,
+    send,
+    spread_alternating,
+)
+from bench.search import CLIENTS
 from memory_api.embedded.ports import find_free_port
 from memory_api.embedded.server import EmbeddedPostgres
 
@@ -97,9 +101,7 @@ def main(
         report = Report(
             "commits",
             f"{before.commit} (old) and {after.commit} (new), each as `hansei up` runs it, "
-            "in turn. "
-            f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-            f"load {os.getloadavg()[0]:.1f} at the start.",
+            f"in turn. {describe_machine()}",
         )
         asyncio.run(compare_reads(before, after, report, sizes, questions))
         compare_writes(before, after, report, rounds, 300 if short else 1_000)
@@ -144,7 +146,7 @@ async def compare_reads(
                 await client.close()
 
 
-def asker(client: Caller, path: str) -> Callable[[int], Awaitable[bytes]]:
+def asker(client: Caller, path: str) -> Call:
     asked = [json.dumps({"query_text": text}).encode() for text in queries()]
     return lambda n: client.ask("POST", path, asked[n % len(asked)])
 
@@ -175,8 +177,17 @@ def compare_learning(old: Service, new: Service, report: Report, rounds: int, co
         *("traces", "old", "new", "new / old"),
     )
 
+    told = [trace for trace in real_traces() if trace.get("outcome")]
     bodies = [
-        named(count, f"learning-{n}", PLAYBOOKS, prefix=f"round{n}-") for n in range(rounds + 1)
+        lines(
+            [
+                trace | {"playbook": f"round{n}-{place % PLAYBOOKS}"}
+                for place, trace in enumerate(told)
+            ],
+            count,
+            f"learning-{n}",
+        )
+        for n in range(rounds + 1)
     ]
 
     def learn(one: Service, n: int) -> float:

@@ -28,22 +28,16 @@ from uuid import UUID
 import typer
 import uvloop
 
-from bench.corpus import SHARED
-from bench.ingest import new_tenant, send
-from bench.known_lessons import KnownLessons
-from bench.real_traces import to_trace
+from bench.data import SHARED, to_trace
+from bench.harness import ROOT, MeasuredServer, Report, api, measured_server, new_tenant, send
+from bench.recorded_model import RecordedCall, RecordedModel, user_prompt, write_calls
 from bench.recordings import (
-    PATIENCE_SECONDS,
     RecordedDecisions,
-    Recording,
     changed_sections,
+    find_run,
     labeled_pairs,
-    read_recordings,
     to_current_numbers,
-    without_fence_numbers,
 )
-from bench.report import Report
-from bench.server import ROOT, MeasuredServer, api, measured_server
 from memory_api.bootstrap import open_runtime
 from memory_api.core.ids import new_id, to_tenant_id
 from memory_api.core.settings import Settings
@@ -56,10 +50,8 @@ from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.run_queue.port import Ticket
 from memory_api.runs.chain import EVALUATE, REFLECT
-from memory_api.runs.queries import get_run
 from memory_api.runtime import Runtime
 from memory_api.text.terms import estimate_tokens
-from memory_api.traces.queries import get_trace
 from memory_api.worker import process_ticket
 from tests.support.tickets import waiting_tickets
 
@@ -96,13 +88,15 @@ def main(
     if not (SHARED / "traces.jsonl").exists():
         raise typer.BadParameter(f"{SHARED / 'traces.jsonl'} does not exist.")
     asked = open_llm("openai", model="recorded", base_url=record) if record else None
-    model = RecordedModel(recordings, asked)
+    model = RecordedCurator(recordings, asked)
     with measured_server() as server:
         playbooks = uvloop.run(learn(server, model))
     report = to_report(model, playbooks, recordings)
     report.finish(write=record is None and recordings == RECORDINGS)
     if record:
-        write_recordings(recordings, model, playbooks[-1])
+        write_calls(model.file, model.used)
+        text = json.dumps(playbooks[-1], ensure_ascii=False, indent=1)
+        (recordings / "playbook.json").write_text(text + "\n", encoding="utf8")
 
 
 def waves(tasks_by_source: Mapping[str, slice]) -> list[list[dict[str, Any]]]:
@@ -165,87 +159,62 @@ class Wave:
             await event.wait()
 
 
-class RecordedModel:
-    """Answers with the recorded answers. With another model, asks it for the answers to prompts
-    that are not recorded exactly so, and appends them to the recordings.
+class RecordedCurator(RecordedModel):
+    """Answers a prompt that differs with the recorded answer of the same run, and those of curation
+    with the operations that were recorded for the same lessons.
     """
 
-    provider, model, endpoint = "compatible", "recorded", "recordings"
-
     def __init__(self, folder: Path, asked: LLM | None) -> None:
-        recorded = read_recordings(folder)
-        self.recorded = {recording.name: recording for recording in recorded}
-        self.decisions = RecordedDecisions([r for r in recorded if r.purpose == "curate"])
-        self.folder = folder
-        self.asked = asked
-        self.used: list[Recording] = []
-        self.known_lessons = KnownLessons()
+        super().__init__(folder / "recordings.jsonl", asked)
+        curations = [call for call in self.by_name.values() if call.purpose == "curate"]
+        self.decisions = RecordedDecisions(curations)
         self.changed: dict[str, str] = {}
         """Name of a prompt that differs from the recorded one → the sections that differ."""
         self.tokens: dict[str, tuple[int, int]] = {}
         """Name → prompt and answer tokens, estimated."""
         self.ends: list[int] = []
         """The number of prompts up to the end of each set."""
-        self._known = {(r.purpose, r.prompt): r.answer for r in recorded}
 
     async def complete(self, request: LLMRequest) -> LLMReply:
         reader = _reader.get()
         if reader is not None:
             reader.wave.arrive(reader.number)
-        prompt = "\n\n".join(m.content for m in request.messages if m.role != "system")
-        prompt = without_fence_numbers(prompt)
-        mine = Recording(self._name(request, reader), request.purpose, prompt, "")
-        self.used.append(mine)
-        mine.answer = await self._answer(mine, request)
-        self.tokens[mine.name] = (
-            sum(estimate_tokens(message.content) for message in request.messages),
-            estimate_tokens(mine.answer),
-        )
+        reply = await super().complete(request)
+        tokens = sum(estimate_tokens(message.content) for message in request.messages)
+        used = tokens, estimate_tokens(reply.text)
+        self.tokens[self.used[-1].name] = used
         if reader is not None:
             await reader.wave.wait_for_turn(reader.number)
-        usage = TokenUsage(*self.tokens[mine.name])
-        return LLMReply(mine.answer, self.model, self.provider, usage)
+        return replace(reply, usage=TokenUsage(*used))
 
-    def end_set(self) -> None:
-        self.ends.append(len(self.used))
-
-    async def _answer(self, mine: Recording, request: LLMRequest) -> str:
-        known = self._known.get((mine.purpose, mine.prompt))
-        if known is not None:
-            return known
-        recording = self.recorded.get(mine.name)
-        self.changed[mine.name] = (
-            changed_sections(recording.prompt, mine.prompt) if recording else "not recorded"
-        )
-        if self.asked is not None:
-            reply = await self.asked.complete(replace(request, timeout=PATIENCE_SECONDS))
-            append_recording(self.folder, replace(mine, answer=reply.text))
-            return reply.text
-        if mine.purpose == "curate" and self.decisions.recorded:
-            return self.decisions.answer(mine.prompt)
-        if recording is None:
-            raise RuntimeError(f"No answer is recorded for {mine.name}. Use --record URL.")
-        return to_current_numbers(recording, mine.prompt)
-
-    def _name(self, request: LLMRequest, reader: _Reader | None) -> str:
+    def to_call(self, request: LLMRequest) -> RecordedCall:
         """`reflect-<trace>`, `curate-03`; a second call for the same run ends in `-again`."""
+        reader = _reader.get()
         if reader is None:
             count = sum(1 for used in self.used if used.purpose == request.purpose)
-            return f"{request.purpose}-{count + 1:02d}"
-        used = [recording.name for recording in self.used]
-        name = f"{request.purpose}-{reader.name}"
-        while name in used:
-            name += "-again"
-        return name
+            name = f"{request.purpose}-{count + 1:02d}"
+        else:
+            name = f"{request.purpose}-{reader.name}"
+            while name in self.tokens:
+                name += "-again"
+        return RecordedCall(request.purpose, user_prompt(request), name=name)
 
-    async def aclose(self) -> None:
-        return None
+    async def find_answer(self, mine: RecordedCall, request: LLMRequest) -> RecordedCall:
+        recorded = self.by_name.get(mine.name)
+        self.changed[mine.name] = (
+            changed_sections(recorded.prompt, mine.prompt) if recorded else "not recorded"
+        )
+        if self.asked is None and mine.purpose == "curate" and self.decisions.recorded:
+            return replace(mine, answer=self.decisions.answer(mine.prompt))
+        if self.asked is None and recorded is not None:
+            return replace(mine, answer=to_current_numbers(recorded, mine.prompt))
+        return await self.ask(mine, request, self.asked)
 
 
 # The chain
 
 
-async def learn(server: MeasuredServer, model: RecordedModel) -> list[list[dict[str, Any]]]:
+async def learn(server: MeasuredServer, model: RecordedCurator) -> list[list[dict[str, Any]]]:
     """Learn from all sets; the active bullets after each one, in the order of their keys."""
     key = await new_tenant(server, "curate")
     tenant_id = to_tenant_id("curate")
@@ -258,15 +227,12 @@ async def learn(server: MeasuredServer, model: RecordedModel) -> list[list[dict[
         with api(server) as port:
             for tasks_by_source in SETS.values():
                 for wave in waves(tasks_by_source):
-                    await model.known_lessons.start_wave(runtime, tenant_id)
-                    start = len(model.used)
                     body = b"".join(_line(trace) for trace in wave)
                     await asyncio.to_thread(send, port, key, body, "always")
                     await drain(runtime, tenant_id)
-                    await model.known_lessons.end_wave(runtime, tenant_id, model.used[start:])
                 await clean_up_playbook(runtime, tenant_id, PLACE, new_id(), force=True)
                 playbooks.append(await _active_bullets(runtime, tenant_id))
-                model.end_set()
+                model.ends.append(len(model.used))
     return playbooks
 
 
@@ -293,7 +259,7 @@ def _line(trace: dict[str, Any]) -> bytes:
 async def drain(runtime: Runtime, tenant_id: Any) -> None:
     """Execute all runs that are due: evaluations, then reflections together, then the rest."""
     while tickets := await waiting_tickets(runtime, tenant_id):
-        kinds = [await _kind_of(runtime, ticket) for ticket in tickets]
+        kinds = [(await find_run(runtime, ticket))[0] for ticket in tickets]
         for ticket, kind in zip(tickets, kinds, strict=True):
             if kind == EVALUATE:
                 await process_ticket(runtime, ticket)
@@ -307,7 +273,8 @@ async def _reflect(runtime: Runtime, tickets: Sequence[Ticket]) -> None:
     wave = Wave(len(tickets))
 
     async def reflect(number: int, ticket: Ticket) -> None:
-        _reader.set(_Reader(wave, number, await _trace_name(runtime, ticket)))
+        _, name = await find_run(runtime, ticket)
+        _reader.set(_Reader(wave, number, name))
         try:
             await process_ticket(runtime, ticket)
         finally:
@@ -317,38 +284,11 @@ async def _reflect(runtime: Runtime, tickets: Sequence[Ticket]) -> None:
     await asyncio.gather(*(reflect(n, ticket) for n, ticket in enumerate(tickets)))
 
 
-async def _kind_of(runtime: Runtime, ticket: Ticket) -> str:
-    async with runtime.sessions.for_tenant(ticket.tenant_id) as session:
-        run = await get_run(session, ticket.run_id)
-        return run.kind if run is not None else ""
-
-
-async def _trace_name(runtime: Runtime, ticket: Ticket) -> str:
-    async with runtime.sessions.for_tenant(ticket.tenant_id) as session:
-        run = await get_run(session, ticket.run_id)
-        trace = await get_trace(session, run.trace_id) if run and run.trace_id else None
-        return str(trace.external_id) if trace else str(ticket.run_id)
-
-
-# Recordings and report
-
-
-def append_recording(folder: Path, recording: Recording) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "recordings.jsonl").open("a", encoding="utf8") as file:
-        file.write(json.dumps(vars(recording), ensure_ascii=False) + "\n")
-
-
-def write_recordings(folder: Path, model: RecordedModel, bullets: Sequence[dict[str, Any]]) -> None:
-    """Store the prompts and answers that were used, and the playbook that they make."""
-    lines = [json.dumps(vars(recording), ensure_ascii=False) for recording in model.used]
-    (folder / "recordings.jsonl").write_text("\n".join(lines) + "\n", encoding="utf8")
-    text = json.dumps(bullets, ensure_ascii=False, indent=1)
-    (folder / "playbook.json").write_text(text + "\n", encoding="utf8")
+# The report
 
 
 def to_report(
-    model: RecordedModel, playbooks: Sequence[Sequence[dict[str, Any]]], folder: Path
+    model: RecordedCurator, playbooks: Sequence[Sequence[dict[str, Any]]], folder: Path
 ) -> Report:
     pairs = list(labeled_pairs(folder))
     counts = [sum(map(len, waves(tasks))) for tasks in SETS.values()]
@@ -367,17 +307,12 @@ def to_report(
         traces = sum(counts[:number])
         bullets_a_trace = f"{len(bullets) / traces:.2f}"
         report.row("playbook", name, traces, len(bullets), bullets_a_trace, duplicates)
-    report.table(
-        *("known", "Known lessons: bullets that a reflection repeats", "repeated"),
-        *("shown in its prompt", "prompts that lack one"),
-    )
     title = "Prompts that differ from the recorded ones"
     report.table("changed", title, "prompt", "sections that differ")
     report.table(
         *("model", "The model (estimated tokens)", "set", "purpose", "calls", "calls a trace"),
         *("prompt tokens a trace", "answer tokens a trace"),
     )
-    report.row("known", *model.known_lessons.row())
     for changed in model.changed.items():
         report.row("changed", *changed)
     start = 0

@@ -1,8 +1,6 @@
 """Proven verdicts of the deterministic evaluator on real traces: how many, and how many contradict
 the recorded outcome.
 
-    python -m bench.evaluation [traces.jsonl] [--show N] [--no-write]
-
 The evaluator sees the ground truth of a trace, but neither its outcome nor its reward. Only sources
 whose ground truth has expected actions or answers are measured, each as recorded, and in variants:
 
@@ -15,15 +13,13 @@ contradiction if the recorded outcome is another one.
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
-from bench.real_traces import to_trace
-from bench.report import Report
+from bench.data import SHARED, to_trace
+from bench.harness import Report
 from memory_api.evaluation.evaluators.deterministic import score_by_evidence
 from memory_api.evaluation.evaluators.threshold import Thresholds
 from memory_api.evaluation.schemas import Criterion, EvaluationInput, best_score
@@ -32,7 +28,6 @@ from memory_api.trace_analysis.parser import parse_trace
 from memory_api.traces.expected_results import expected_answers
 from memory_api.traces.schemas import CreateTraceRequest, OutcomeType
 
-DEFAULT = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "traces.jsonl"
 Raw = dict[str, Any]
 
 READING = """
@@ -53,23 +48,13 @@ TOOLS = [
 ]
 
 
-def as_recorded(raw: Raw) -> Raw | None:
-    return raw
-
-
-def with_tools(raw: Raw) -> Raw | None:
-    return raw | {"tools": TOOLS} if expected_actions(raw["ground_truth"]) is not None else None
-
-
-def with_match(raw: Raw) -> Raw | None:
-    return raw | {"match": "exact"} if expected_answers(raw["ground_truth"]) else None
-
-
-VARIANTS: Mapping[str, Callable[[Raw], Raw | None]] = {
-    "as recorded": as_recorded,
-    "tools stated": with_tools,
-    "match: exact": with_match,
-}
+def variants(raw: Raw) -> Iterator[tuple[str, Raw]]:
+    truth = raw["ground_truth"]
+    yield "as recorded", raw
+    if expected_actions(truth) is not None:
+        yield "tools stated", raw | {"tools": TOOLS}
+    if expected_answers(truth):
+        yield "match: exact", raw | {"match": "exact"}
 
 
 def has_gold(raw: Raw) -> bool:
@@ -79,8 +64,8 @@ def has_gold(raw: Raw) -> bool:
     )
 
 
-def classify(raw: Raw) -> tuple[str, tuple[str, ...]]:
-    """right, wrong (both proven) or undecided, and the reasons."""
+def classify(raw: Raw) -> str:
+    """right, wrong (both proven) or undecided."""
     fields = {name: value for name, value in raw.items() if name not in ("reward", "outcome")}
     body = CreateTraceRequest.model_validate(to_trace(fields))
     case = EvaluationInput(
@@ -93,48 +78,35 @@ def classify(raw: Raw) -> tuple[str, tuple[str, ...]]:
     )
     score = best_score(score_by_evidence(case).scores, Criterion.CORRECTNESS)
     if score is None or not score.proven:
-        return "undecided", score.reasons if score else ()
-    is_right = Thresholds().verdict(score) is OutcomeType.SUCCESS
-    return "right" if is_right else "wrong", score.reasons
+        return "undecided"
+    return "right" if Thresholds().verdict(score) is OutcomeType.SUCCESS else "wrong"
 
 
-def count_verdicts(traces: list[Raw], show: int = 0) -> dict[tuple[str, str], Counter[str]]:
-    """(source, variant) → the number of traces, of results and of contradictions. Prints the first
-    `show` contradictions.
-    """
-    counts: dict[tuple[str, str], Counter[str]] = {}
+def count_verdicts(traces: list[Raw]) -> dict[tuple[str, str], Counter[str]]:
+    """(source, variant) → the number of traces, of results and of contradictions."""
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for raw in filter(has_gold, traces):
-        for variant, change in VARIANTS.items():
-            changed = change(raw)
-            if changed is None:
-                continue
-            result, reasons = classify(changed)
-            count = counts.setdefault((raw["source"], variant), Counter())
+        for variant, changed in variants(raw):
+            result = classify(changed)
+            count = counts[raw["source"], variant]
             count.update(("traces", result))
             if result != "undecided" and (result == "right") != (raw["outcome"] == "success"):
                 count["contradictions"] += 1
-                if sum(one["contradictions"] for one in counts.values()) <= show:
-                    print(f"{raw['id']} {variant}: recorded {raw['outcome']}, {result}: {reasons}")
+                print(f"{raw['id']} {variant}: recorded {raw['outcome']}, {result}")
     return counts
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench evaluation")
-    parser.add_argument("traces", nargs="?", type=Path, default=DEFAULT)
-    parser.add_argument("--show", type=int, default=0, help="print this many contradictions")
-    parser.add_argument("--no-write", action="store_true", help="write no file")
-    given = parser.parse_args()
     report = Report(
         "evaluation", "Proven verdicts of the deterministic evaluator against recorded outcomes."
     )
     columns = ("proven right", "proven wrong", "undecided", "contradictions")
     report.table("verdicts", "Verdicts by source", "source", "variant", "traces", *columns)
-    lines = given.traces.read_text(encoding="utf8").splitlines()
-    counts = count_verdicts([json.loads(line) for line in lines], given.show)
-    for (source, variant), count in sorted(counts.items()):
+    lines = (SHARED / "traces.jsonl").read_text(encoding="utf8").splitlines()
+    for (source, variant), count in sorted(count_verdicts(list(map(json.loads, lines))).items()):
         cells = ("traces", "right", "wrong", "undecided", "contradictions")
         report.row("verdicts", source, variant, *(count[cell] for cell in cells))
-    report.finish(write=not given.no_write)
+    report.finish()
 
 
 if __name__ == "__main__":

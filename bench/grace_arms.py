@@ -14,27 +14,61 @@ from uuid import UUID
 
 from httpx2 import ASGITransport, AsyncClient
 
-from bench.grace import URL, Service
 from bench.grace_questions import Question, QuestionSet
-from bench.ingest import new_tenant
-from bench.recorded_model import RecordedModel, asking
-from bench.recordings import PATIENCE_SECONDS
-from bench.server import MeasuredServer
+from bench.harness import MeasuredServer, new_tenant
+from bench.recorded_model import PATIENCE_SECONDS, RecordedCall, RecordedModel, call_name
 from memory_api.bootstrap import open_runtime
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.grace.config import GraceConfig, load_config
 from memory_api.grace.interventions import AGENT
 from memory_api.grace.step import AgentRunStep
-from memory_api.llm.port import LLM
+from memory_api.llm.port import LLM, LLMRequest
 from memory_api.main import create_app
 from memory_api.run_queue.port import Ticket
 from memory_api.runs.queries import get_run
+from memory_api.runtime import Runtime
 from memory_api.worker import RUN_STEPS, process_ticket
 from tests.support.tickets import waiting_tickets
 
+URL = "/api/v1/agents/runs"
+JUDGE = "grace_judge"
+"""The purpose of the calls that compare an answer with its sources."""
 ENDED = ("done", "failed", "cancelled")
 POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Service:
+    """The API of one tenant in this process, and a worker that is driven from here."""
+
+    api: AsyncClient
+    runtime: Runtime
+    tenant_id: UUID
+
+    async def work(self) -> None:
+        """Execute the runs that are due."""
+        while tickets := await waiting_tickets(self.runtime, self.tenant_id):
+            for start in range(0, len(tickets), 4):
+                four = tickets[start : start + 4]
+                await asyncio.gather(*(process_ticket(self.runtime, each) for each in four))
+
+
+class JudgedModel(RecordedModel):
+    """Asks the judge, if there is one, to compare an answer with its sources. `error` is why a call
+    had no answer.
+    """
+
+    judge: LLM | None = None
+    error: Exception | None = None
+
+    async def find_answer(self, mine: RecordedCall, request: LLMRequest) -> RecordedCall:
+        model = self.judge if self.judge and request.purpose == JUDGE else self.asked
+        try:
+            return await self.ask(mine, request, model)
+        except Exception as error:
+            self.error = error
+            raise
 
 
 @dataclass
@@ -72,7 +106,7 @@ class ArmBench:
     recordings: Path
     asked: QuestionSet
     at_once: int = 20
-    model: RecordedModel = field(default_factory=RecordedModel)
+    model: JudgedModel = field(default_factory=JudgedModel)
     names: dict[UUID, asyncio.Future[str]] = field(default_factory=dict[UUID, asyncio.Future[str]])
     """Agent run → what its calls are counted for, once its request has been answered."""
     progress: dict[UUID, asyncio.Event] = field(
@@ -93,10 +127,11 @@ class ArmBench:
         async with self._open_service(server) as service:
             try:
                 await load_collections(service, self.asked)
-                self.model.use(self._file(first), *(() if self.arm == "again" else (model, judge)))
+                self.model.judge = judge
+                self.model.open_file(self._file(first), None if self.arm == "again" else model)
                 results = {first: await self._answer_all(service, first)}
                 if self.arm == "again":
-                    self.model.use(self._file("again"), model, judge)
+                    self.model.open_file(self._file("again"), model)
                     await self._learn(service, results["grace"])
                     results["again"] = await self._answer_all(service, "again")
             finally:
@@ -178,7 +213,7 @@ class ArmBench:
             self.held.append(ticket)
             return
         agent_run_id = run.input["agent_run_id"]
-        asking.set(await self._name_of(agent_run_id))
+        call_name.set(await self._name_of(agent_run_id))
         await process_ticket(service.runtime, ticket, steps)
         self.progress[UUID(agent_run_id)].set()
 
@@ -208,7 +243,7 @@ class ArmBench:
                 answer = f"{url}/interventions/{opened['id']}/answer"
                 (await service.api.post(answer, json=said)).raise_for_status()
         events = (await service.api.get(f"{url}/events")).text
-        calls = self.model.calls[name]
+        calls = [call for call in self.model.used if call.name == name]
         tokens = sum(each.input_tokens + each.output_tokens for each in calls)
         steps = events.count("event: step_started")
         return Answered(question, run, asked, for_nothing, len(calls), tokens, steps)

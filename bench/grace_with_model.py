@@ -29,9 +29,8 @@ import typer
 
 from bench.grace_arms import Answered, ArmBench
 from bench.grace_questions import SETS, load_set
+from bench.harness import ROOT, Report, measured_server
 from bench.recorded_model import NotRecorded
-from bench.report import Report
-from bench.server import ROOT, measured_server
 from hansei.evaluation.statistics import format_p, paired_difference, wilson_interval
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging

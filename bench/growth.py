@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import platform
 from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
@@ -21,12 +19,25 @@ import psutil
 import typer
 from pgvector.asyncpg import register_vector
 
-from bench.corpus import queries
-from bench.fill import PROJECT, add_memories, add_scope, add_tenants, prepared, settle, tenant_named
-from bench.report import Report
-from bench.search_http import CpuClock, texts
-from bench.server import MeasuredServer, connect, measured_server
-from bench.timing import spread
+from bench.data import (
+    PROJECT,
+    add_memories,
+    add_playbook,
+    add_tenant,
+    prepared,
+    queries,
+    settle,
+    texts,
+)
+from bench.harness import (
+    CpuClock,
+    MeasuredServer,
+    Report,
+    connect,
+    describe_machine,
+    measured_server,
+    spread,
+)
 from memory_api.core.db import Sessions, open_engine
 from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.maintenance.vector_indexes import sync_vector_indexes
@@ -48,10 +59,9 @@ DEFAULT_FILTERS = SearchFilters(min_confidence=0.3)
 
 
 async def fill_scope(admin: asyncpg.Connection[Any], size: int) -> UUID:
-    tenant = tenant_named(f"growth{size}")
-    await add_tenants(admin, [tenant])
+    tenant = await add_tenant(admin, f"growth{size}")
     content = texts(size)
-    await add_scope(admin, tenant, 1, "main", await prepared(content[:CHUNK]))
+    await add_playbook(admin, tenant, 1, "main", await prepared(content[:CHUNK]))
     for start in range(CHUNK, size, CHUNK):
         await add_memories(admin, tenant, 1, await prepared(content[start : start + CHUNK]))
     return tenant
@@ -75,11 +85,10 @@ async def measure(server: MeasuredServer, report: Report, sizes: Sequence[int]) 
         before = size, cpu
     await sessions.close()
     items = await prepared(texts(SMALL))
-    alone, crowded = tenant_named("growth-alone"), tenant_named("growth-crowded")
-    await add_tenants(admin, [alone, crowded])
-    await add_scope(admin, alone, 1, "main", items)
+    alone, crowded = [await add_tenant(admin, f"growth-{name}") for name in ("alone", "crowded")]
+    await add_playbook(admin, alone, 1, "main", items)
     for scope in range(1, SCOPES + 1):
-        await add_scope(admin, crowded, scope, "main" if scope == 1 else f"p{scope}", items)
+        await add_playbook(admin, crowded, scope, "main" if scope == 1 else f"p{scope}", items)
     await settle(admin)
     for tenant, name in ((alone, "alone"), (crowded, f"in a tenant of {SCOPES:,} such scopes")):
         taken, cpu = await search(app, tenant, questions)
@@ -114,8 +123,8 @@ def main(
 ) -> None:
     report = Report(
         "growth",
-        f"{QUESTIONS} real questions. {platform.machine()}, {os.cpu_count()} cores. Up to 8,400 "
-        "memories are real texts; more are made of real sentences. Times are p50 / p95 in ms.",
+        f"{QUESTIONS} real questions. {describe_machine()} Up to 8,400 memories "
+        " are real texts; more are made of real sentences. Times are p50 / p95 in ms.",
     )
     report.table("growth", "Search in SQL", "memories", "ms", "CPU of PostgreSQL, ms", "exponent")
     with measured_server() as server:

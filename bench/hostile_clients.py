@@ -6,7 +6,6 @@ import asyncio
 import json
 import multiprocessing
 import os
-import platform
 import random
 import time
 from collections import defaultdict
@@ -21,12 +20,20 @@ import numpy as np
 import typer
 from sqlalchemy.engine import make_url
 
-from bench.background_work import resident
-from bench.ingest import api_process, new_tenant
-from bench.report import Report
-from bench.server import MeasuredServer, api, connect, measured_server, worker
+from bench.harness import (
+    MeasuredServer,
+    Report,
+    api,
+    api_process,
+    connect,
+    describe_machine,
+    measured_server,
+    new_tenant,
+    owner_session,
+    resident,
+    worker,
+)
 from memory_api.analytics.queries import create_login
-from memory_api.core.db import Sessions, open_engine
 from memory_api.core.ids import to_tenant_id
 from tests.support import hostile_receiver as hostile
 
@@ -54,7 +61,7 @@ RECEIVERS = (hostile.drip, hostile.send_endlessly, hostile.send_300_mb, hostile.
 
 
 @dataclass(frozen=True)
-class HostileTenant:
+class Tenant:
     port: int
     key: str
     login_url: str
@@ -79,7 +86,6 @@ class HostileTenant:
             writer.close()
 
 
-Tenant = HostileTenant
 Act = Callable[[Tenant, int], Awaitable[object]]
 
 
@@ -254,10 +260,8 @@ async def _wait_for(connection: Any, statement: str, *arguments: object) -> None
 
 
 async def new_login(server: MeasuredServer, slug: str) -> str:
-    sessions = Sessions(open_engine(server.url("hansei_owner"), pool_size=1))
-    async with sessions.for_tenant(to_tenant_id(slug)) as session:
+    async with owner_session(server, slug) as session:
         name = await create_login(session, PASSWORD)
-    await sessions.engine.dispose()
     url = make_url(server.url("postgres")).set(username=name, password=PASSWORD)
     return url.render_as_string(hide_password=False)
 
@@ -318,8 +322,7 @@ def main(
         " trace per second, each of which is learned from with the rules engine, while another"
         " tenant misbehaves on the same API process and worker with the default limits. Its clients"
         " run on the same cores, with a lower priority. Each way is compared with the row above."
-        f" {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},"
-        f" load {os.getloadavg()[0]:.1f} at the start.",
+        f" {describe_machine()}",
     )
     report.table(
         *("figures", f"p95 in ms, and × of quiet; goal: at most {MAX_RATIO:g} ×", "meanwhile"),

@@ -6,8 +6,7 @@ import asyncio
 
 import typer
 
-from bench.report import Report
-from bench.server import measured_server
+from bench.harness import Report, measured_server
 from tests.rules.leak_table import MISTAKES, leak_table
 
 

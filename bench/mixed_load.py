@@ -14,15 +14,9 @@ from typing import Any
 
 import httpx2
 
-from bench.background_work import failures
-from bench.server import MeasuredServer
-from memory_api.auth.identity import KeyScope
-from memory_api.auth.queries import create_key, create_tenant
-from memory_api.core.db import Sessions, open_engine
-from memory_api.core.ids import to_tenant_id
+from bench.data import failure
+from bench.harness import MeasuredServer, new_tenant
 
-QUEUE_LIMIT = 500
-"""Waiting runs per tenant, so that a flood reaches the limit in a second."""
 MAX_IN_FLIGHT = 64
 """Requests at one time. Above it, the load waits, and the report says how often."""
 LARGE_BODY_BYTES = 30 * 2**20
@@ -81,15 +75,7 @@ class Tenants:
 
 
 async def create_tenants(server: MeasuredServer, count: int) -> dict[str, str]:
-    sessions = Sessions(open_engine(server.url("hansei_owner"), pool_size=1))
-    keys: dict[str, str] = {}
-    for n in range(count):
-        slug = f"soak-{n}"
-        async with sessions.for_tenant(to_tenant_id(slug)) as session:
-            await create_tenant(session, slug)
-            keys[slug] = (await create_key(session, scopes=[KeyScope.ADMIN], name="soak"))[1].text
-    await sessions.close()
-    return keys
+    return {f"soak-{n}": await new_tenant(server, f"soak-{n}") for n in range(count)}
 
 
 @dataclass
@@ -135,16 +121,9 @@ class Load:
         await self.client.ask("render", key, "POST", path, json={"query_text": self._query()})
 
     async def read(self, _slug: str, key: str) -> None:
-        path = self.tenants.randomly.choice(
-            (
-                f"/playbooks/{PLAYBOOK}",
-                f"/playbooks/{PLAYBOOK}/bullets?limit=50",
-                "/traces?limit=50",
-                "/runs?limit=50",
-                "/memories?limit=50",
-            )
-        )
-        await self.client.ask("read", key, "GET", path)
+        lists = (f"/playbooks/{PLAYBOOK}/bullets", "/traces", "/runs", "/memories")
+        path = self.tenants.randomly.choice(lists)
+        await self.client.ask("read", key, "GET", f"{path}?limit=50")
 
     async def trace(self, slug: str, key: str) -> None:
         path = "/traces?reflect=always"
@@ -163,7 +142,7 @@ class Load:
 
     async def reflect(self, slug: str, key: str) -> None:
         number = next(self.numbers)
-        body = failures(number + 1)[number] | {"external_id": f"soak-{number}"}
+        body = failure(number) | {"external_id": f"soak-{number}"}
         answer = await self.client.ask("reflect", key, "POST", "/reflections/generate", json=body)
         self.client.acknowledged[slug] += answer is not None and answer.is_success
 
@@ -189,21 +168,3 @@ async def send_large_bodies(load: Load) -> None:
         )
         if answer is not None and answer.is_success:
             load.client.acknowledged[slug] += len(parts)
-
-
-async def flood(client: Client, key: str) -> tuple[int, int, int]:
-    """One tenant sends more than the queue takes. Returns how many traces were accepted and refused
-    with `Retry-After`, and how many answers were neither.
-    """
-    accepted = refused = other = 0
-    for n in range(QUEUE_LIMIT + 100):
-        trace = failures(n + 1)[n] | {"external_id": f"flood-{n}"}
-        answer = await client.ask("flood", key, "POST", "/traces?reflect=always", json=trace)
-        if answer is not None and answer.is_success:
-            accepted += 1
-        elif answer is not None and answer.status_code == 429 and "Retry-After" in answer.headers:
-            refused += 1
-            client.statuses["flood", 429] -= 1  # the goal, and not an error
-        else:
-            other += 1
-    return accepted, refused, other

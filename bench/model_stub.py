@@ -9,39 +9,33 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
-from bench.corpus import documents
+from bench.data import documents
 from tests.support.stub_provider import Answer, Call, StubProvider, answer
 
 DELAY = 0.5
 """Response time of the stub, in seconds."""
 
-ONE_CALL_PER_TRACE = {
-    "HANSEI_REFLECTION_BATCH_SIZE": "1",
-    "HANSEI_ROUTINE_REFLECTION_SHARE": "1",
-}
-"""Settings of a bench that counts what the learning of a trace costs."""
-
 
 def asks(url: str) -> dict[str, str]:
+    """Settings of a service that asks the stub, once for each trace."""
     return {
         "HANSEI_LLM_PROVIDER": "anthropic",
         "HANSEI_ANTHROPIC_API_KEY": "stub",
         "HANSEI_ANTHROPIC_BASE_URL": url,
-        **ONE_CALL_PER_TRACE,
+        "HANSEI_REFLECTION_BATCH_SIZE": "1",
+        "HANSEI_ROUTINE_REFLECTION_SHARE": "1",
     }
 
 
 @contextmanager
-def stub() -> Generator[tuple[str, int | None]]:
-    """Run a provider stub in a process of its own, so that it does not use the CPU time of the
-    workers, and yield its Anthropic URL and process ID.
-    """
+def stub() -> Generator[str]:
+    """Run a provider stub in a process of its own and yield its Anthropic URL."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
     process.start()
     try:
-        yield ours.recv(), process.pid
+        yield ours.recv()
     finally:
         ours.send("stop")
         process.join(10)

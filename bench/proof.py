@@ -18,9 +18,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.corpus import ROOT
+from bench.harness import ROOT, Report
 from bench.recordings import SAFE_FILTER
-from bench.report import Report
 from hansei.evaluation.presets import score_finer, score_formula
 from hansei.evaluation.report import build_report
 

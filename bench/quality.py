@@ -4,41 +4,29 @@ Each set with known answers is cut into random scopes of 50, 200 and 1,000 docum
 if it is small, and once left whole. A question is asked in each scope that holds one of its
 documents. Prints nDCG@10: the mean over all questions and scopes of a set, and the mean over the
 sets. The interval of 95 % is for the difference to the default, of the same questions in the same
-scopes. `ts_rank_cd` is PostgreSQL's, with the English dictionary and the words of the question
-combined by OR. The other rankings are computed here in the same way as in SQL.
-
-`--vectors FOLDER` takes the vectors of another model in place of the default embedder's, from
-`NAME.npz` of each set: arrays `documents` and `queries` in the order of `corpus.jsonl` and
-`queries.jsonl`, rows of length 1. Sets without a file are left out. It writes no file.
+scopes. The rankings are computed here in the same way as in SQL.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated
+from dataclasses import dataclass
 
-import asyncpg
 import numpy as np
-import typer
 from numpy.typing import NDArray
 
-from bench.report import Report
+from bench.harness import Report
 from bench.retrieval_quality import (
-    DEFAULT,
     RetrievalSet,
     Scores,
     anchored,
     minmax,
     ndcg_per_query,
     rrf,
+    sets,
 )
-from bench.search_quality import sets
-from bench.server import connect, measured_server
 from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.text.terms import document_weights, query_terms
 
@@ -96,22 +84,6 @@ def embedded(data: RetrievalSet, embedder: StaticEmbedder) -> EmbeddedSet:
     )
 
 
-def with_vectors(whole: EmbeddedSet, file: Path) -> EmbeddedSet:
-    """The set with the vectors of a file, of the documents and questions that it holds."""
-    arrays = np.load(file)
-
-    def rows(name: str, jsonl: str, known: Mapping[str, str]) -> Matrix:
-        lines = (DEFAULT / whole.data.name / jsonl).read_text("utf8").splitlines()
-        places = {json.loads(line)["id"]: n for n, line in enumerate(lines)}
-        return arrays[name][[places[key] for key in known]]
-
-    return replace(
-        whole,
-        documents=rows("documents", "corpus.jsonl", whole.data.documents),
-        questions=rows("queries", "queries.jsonl", whole.data.queries),
-    )
-
-
 def cut(whole: EmbeddedSet, size: int | None) -> Iterator[ScopeScores]:
     """Random scopes of `size` documents that share no document, at least `LEAST_SCOPES` of them:
     the set is shuffled again until there are enough.
@@ -155,37 +127,6 @@ RANKINGS: Mapping[str, Callable[[ScopeScores], Scores]] = {
     "rrf 60": lambda scope: rrf(scope.dense, scope.bm25),
 }
 
-TS_RANK_CD = """
-select d.place, ts_rank_cd(d.words, q.words) score
-from quality_documents d,
-     (select replace(plainto_tsquery('english', $2)::text, '&', '|')::tsquery words) q
-where d.place = any($1) and d.words @@ q.words
-"""
-
-
-async def fill(connection: asyncpg.Connection, whole: EmbeddedSet) -> None:
-    """The documents of a set as text search vectors."""
-    await connection.execute("drop table if exists quality_documents")
-    await connection.execute(
-        "create temporary table quality_documents (place int primary key, words tsvector)"
-    )
-    await connection.executemany(
-        "insert into quality_documents values ($1, to_tsvector('english', $2))",
-        list(enumerate(whole.data.documents.values())),
-    )
-
-
-async def ts_rank_cd(
-    connection: asyncpg.Connection, whole: EmbeddedSet, scope: ScopeScores
-) -> Scores:
-    questions = list(whole.data.queries.values())
-    columns = {place: n for n, place in enumerate(scope.places)}
-    scores = np.zeros(scope.dense.shape)
-    for row, place in zip(scores, scope.asked, strict=True):
-        for document, score in await connection.fetch(TS_RANK_CD, scope.places, questions[place]):
-            row[columns[document]] = score
-    return scores
-
 
 def ndcg(whole: EmbeddedSet, scope: ScopeScores, scores: Scores) -> list[float]:
     """nDCG@10 of each question of a scope. Only documents of the scope count."""
@@ -199,59 +140,41 @@ def ndcg(whole: EmbeddedSet, scope: ScopeScores, scores: Scores) -> list[float]:
     return ndcg_per_query(names, relevant, scores)
 
 
-async def measure(report: Report, url: str, loaded: list[EmbeddedSet]) -> None:
-    connection = await connect(url)
-    results: dict[int | None, dict[str, list[list[float]]]] = {}
-    for whole in loaded:
-        await fill(connection, whole)
-        for size in SIZES:
-            found: dict[str, list[float]] = {name: [] for name in (*RANKINGS, "ts_rank_cd")}
-            for scope in cut(whole, size):
-                for name, ranking in RANKINGS.items():
-                    found[name] += ndcg(whole, scope, ranking(scope))
-                if whole.data.name.startswith("en-") and size != 1_000:  # slow
-                    ranked = await ts_rank_cd(connection, whole, scope)
-                    found["ts_rank_cd"] += ndcg(whole, scope, ranked)
-            for name, values in found.items():
-                results.setdefault(size, {}).setdefault(name, []).append(values)
-    await connection.close()
-    for size, rankings in results.items():
-        default = rankings[DEFAULT_NAME]
-        for name, by_set in rankings.items():
-            cells = [f"{np.mean(v):.3f}" if v else "-" for v in by_set]
-            mean = f"{np.mean([np.mean(v) for v in by_set]):.3f}" if all(by_set) else "-"
+def measure(report: Report, loaded: list[EmbeddedSet]) -> None:
+    for size in SIZES:
+        found: dict[str, list[list[float]]] = {name: [] for name in RANKINGS}
+        for whole in loaded:
+            scopes = list(cut(whole, size))
+            for name, ranking in RANKINGS.items():
+                found[name].append([v for s in scopes for v in ndcg(whole, s, ranking(s))])
+        for name, by_set in found.items():
+            means = [np.mean(values) for values in by_set]
+            cells = (f"{mean:.3f}" for mean in [*means, np.mean(means)])
             shown = "whole set" if size is None else f"{size:,}"
-            report.row("quality", shown, name, *cells, mean, _difference(by_set, default))
+            difference = _difference(by_set, found[DEFAULT_NAME])
+            report.row("quality", shown, name, *cells, difference)
 
 
 def _difference(by_set: list[list[float]], default: list[list[float]]) -> str:
     """The mean over the sets of the paired differences to the default, ± 1.96 standard errors."""
-    pairs = [np.subtract(v, d) for v, d in zip(by_set, default, strict=True) if v]
-    if not pairs:
-        return "-"
+    pairs = [np.subtract(v, d) for v, d in zip(by_set, default, strict=True)]
     mean = float(np.mean([p.mean() for p in pairs]))
     error = math.sqrt(sum(p.var() / len(p) for p in pairs)) / len(pairs)
     return f"{mean:+.3f} ± {1.96 * error:.3f}"
 
 
-def main(
-    vectors: Annotated[Path | None, typer.Option(help="Folder of another model's vectors.")] = None,
-) -> None:
+def main() -> None:
     embedder = StaticEmbedder()
     loaded = [embedded(data, embedder) for data in sets()]
-    if vectors is not None:
-        files = [(whole, vectors / f"{whole.data.name}.npz") for whole in loaded]
-        loaded = [with_vectors(whole, file) for whole, file in files if file.exists()]
     report = Report("quality", (__doc__ or "").split("\n\n", 1)[1].strip().replace("\n", " "))
     names = [whole.data.name for whole in loaded]
     report.table(
         *("quality", "nDCG@10", "documents of a scope", "ranking", *names, "mean of the sets"),
-        "difference to the default, of the sets shown",
+        "difference to the default",
     )
-    with measured_server() as server:
-        asyncio.run(measure(report, server.url("postgres"), loaded))
-    report.finish(write=vectors is None)
+    measure(report, loaded)
+    report.finish()
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

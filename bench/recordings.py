@@ -10,15 +10,17 @@ import json
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.recorded_model import RecordedCall
+from memory_api.run_queue.port import Ticket
+from memory_api.runs.queries import get_run
+from memory_api.runtime import Runtime
+from memory_api.traces.queries import get_trace
+
 SAFE_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 """For `extractall`. Python 3.11.2 has no filters, and 3.12 warns without one."""
-PATIENCE_SECONDS = 7200.0
-"""How long a bench waits for an answer, which a reader may write."""
-_FENCE_NUMBER = re.compile(r"(</?[a-z-]+-)[0-9a-f]{16}>")
 _LESSON = re.compile(r"^(\d+)\. \(\w+\) (.+)$", re.MULTILINE)
 _SECTION = re.compile(r"<([a-z-]+)-…>\n(.*?)\n</\1-…>", re.DOTALL)
 _KNOWN_LESSON = re.compile(r"^\[(L\d+)\] (.+)$", re.MULTILINE)
@@ -27,29 +29,7 @@ _BULLET = re.compile(
 )
 
 
-@dataclass
-class Recording:
-    """A prompt with its answer. `prompt` is the user message, without the random fences."""
-
-    name: str
-    purpose: str
-    prompt: str
-    answer: str
-
-
-def without_fence_numbers(prompt: str) -> str:
-    """The prompt with `…` for the random numbers of its fences, which differ in each request."""
-    return _FENCE_NUMBER.sub(r"\1…>", prompt)
-
-
-def read_recordings(folder: Path) -> list[Recording]:
-    """The stored recordings; none if there is no file."""
-    file = folder / "recordings.jsonl"
-    lines = file.read_text(encoding="utf8").splitlines() if file.exists() else []
-    return [Recording(**json.loads(line)) for line in lines]
-
-
-def to_current_numbers(recording: Recording, prompt: str) -> str:
+def to_current_numbers(recording: RecordedCall, prompt: str) -> str:
     """The answer with the keys and lesson IDs of another prompt."""
     answer = recording.answer
     names: dict[str, str] = {}
@@ -78,7 +58,7 @@ def _sections(prompt: str) -> dict[str, str]:
 class RecordedDecisions:
     """The operations of all recorded curations, applied to lessons by their text."""
 
-    def __init__(self, recorded: Sequence[Recording]) -> None:
+    def __init__(self, recorded: Sequence[RecordedCall]) -> None:
         self.recorded = recorded
         self._used: set[int] = set()
 
@@ -123,3 +103,11 @@ def labeled_pairs(folder: Path) -> Iterator[tuple[str, str]]:
     file = folder / "duplicates.json"
     if file.exists():
         yield from (tuple(pair) for pair in json.loads(file.read_text(encoding="utf8")))
+
+
+async def find_run(runtime: Runtime, ticket: Ticket) -> tuple[str, str]:
+    """The kind of a run, and the name of the agent run."""
+    async with runtime.sessions.for_tenant(ticket.tenant_id) as session:
+        run = await get_run(session, ticket.run_id)
+        trace = await get_trace(session, run.trace_id) if run and run.trace_id else None
+        return (run.kind, str(trace.external_id)) if run and trace else ("", str(ticket.run_id))

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import typer
 
+from bench.harness import Report
 from bench.quality import EmbeddedSet, Matrix, cut, embedded
-from bench.report import Report
-from bench.retrieval_quality import Scores, anchored
-from bench.search_quality import sets
+from bench.retrieval_quality import Scores, anchored, lexical, sets
 from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.memories.schemas import Match
 from memory_api.memories.search.query import MIN_RELEVANCE
@@ -41,18 +40,9 @@ class Scope:
         """The relevance of each document for each of these questions of a set."""
         questions = list(asked.data.queries.values())
         weights = [document_weights(text) for text in self.documents]
+        terms = [query_terms(questions[place]) for place in places]
         dense = (asked.questions[list(places)] @ self.vectors.T).astype(np.float64)
-        lexical = np.zeros_like(dense)
-        for row, place in zip(lexical, places, strict=True):
-            total = 0.0
-            for term, frequency in query_terms(questions[place]).items():
-                having = [n for n, each in enumerate(weights) if term in each]
-                idf = np.log(1 + (len(weights) - len(having) + 0.5) / (len(having) + 0.5))
-                total += frequency * idf
-                for n in having:
-                    row[n] += weights[n][term] * frequency * idf
-            row /= total or 1.0
-        return anchored(dense, lexical)
+        return anchored(dense, lexical(weights, terms))
 
 
 def measure(whole: EmbeddedSet, others: Sequence[EmbeddedSet], size: int) -> dict[str, list[float]]:

@@ -2,28 +2,26 @@
 
 A set is a folder of ../shared/data/retrieval and one scope. The rankings are computed in the same
 way as in SQL: each document is scored by both legs, the scores are fused, and ties keep the order
-of the corpus. "Python BM25" uses the true average length and plain query frequencies, "bm25s" is
-the package of this name with its default tokens.
+of the corpus.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.data import SHARED
 from memory_api.memories.search.query import RELEVANCE_ALPHA
-from memory_api.text.terms import K1, B, tokenize
 
-DEFAULT = Path(__file__).parents[2] / "shared/data/retrieval"
+DEFAULT = SHARED / "retrieval"
 TOP = 10
 Scores = NDArray[np.float64]
 """Shape (queries, documents)."""
@@ -35,16 +33,14 @@ class RetrievalSet:
     documents: dict[str, str]
     queries: dict[str, str]
     relevant: dict[str, dict[str, float]]
-    answers: dict[str, str]
-    """The expected words by query, where the set has them."""
 
 
 def load(folder: Path) -> RetrievalSet:
     """Load a set, without queries that have no relevant document."""
 
-    def texts(file: str, name: str = "text") -> dict[str, str]:
+    def texts(file: str) -> dict[str, str]:
         lines = (folder / file).read_text("utf8").splitlines()
-        return {row["id"]: row[name] for row in map(json.loads, lines) if name in row}
+        return {row["id"]: row["text"] for row in map(json.loads, lines)}
 
     relevant: dict[str, dict[str, float]] = defaultdict(dict)
     for line in (folder / "qrels.tsv").read_text("utf8").splitlines()[1:]:
@@ -52,8 +48,12 @@ def load(folder: Path) -> RetrievalSet:
         if float(score) > 0:
             relevant[query][document] = float(score)
     queries = {key: text for key, text in texts("queries.jsonl").items() if key in relevant}
-    answers = texts("queries.jsonl", "answer")
-    return RetrievalSet(folder.name, texts("corpus.jsonl"), queries, dict(relevant), answers)
+    return RetrievalSet(folder.name, texts("corpus.jsonl"), queries, dict(relevant))
+
+
+def sets() -> list[RetrievalSet]:
+    """The retrieval sets. Empty if the shared data does not exist."""
+    return [load(file.parent) for file in sorted(DEFAULT.glob("*/qrels.tsv"))]
 
 
 def lexical(
@@ -77,29 +77,6 @@ def lexical(
                 row[i] += weight * frequency * idf
         row /= total or 1.0
     return scores
-
-
-def python_bm25(data: RetrievalSet) -> Scores:
-    """Textbook BM25 with our terms and the true average length."""
-    documents = [Counter(tokenize(text)) for text in data.documents.values()]
-    average = sum(counts.total() for counts in documents) / len(documents)
-
-    def weights(counts: Counter[str]) -> dict[str, float]:
-        norm = K1 * (1 - B + B * counts.total() / average)
-        return {term: tf * (K1 + 1) / (tf + norm) for term, tf in counts.items()}
-
-    queries = [Counter(tokenize(text)) for text in data.queries.values()]
-    return lexical([weights(counts) for counts in documents], queries)
-
-
-def bm25s_default(data: RetrievalSet) -> Scores:
-    bm25s = import_module("bm25s")
-    index = bm25s.BM25()
-    index.index(
-        bm25s.tokenize(list(data.documents.values()), show_progress=False), show_progress=False
-    )
-    asked = bm25s.tokenize(list(data.queries.values()), return_ids=False, show_progress=False)
-    return np.array([index.get_scores(tokens) for tokens in asked], np.float64)
 
 
 def anchored(dense: Scores, bm25: Scores, alpha: float = RELEVANCE_ALPHA) -> Scores:
@@ -129,18 +106,6 @@ def _ranks(scores: Scores) -> Scores:
     ranks = np.empty_like(scores)
     np.put_along_axis(ranks, order, np.arange(1.0, scores.shape[1] + 1)[np.newaxis], axis=1)
     return ranks
-
-
-def quality(data: RetrievalSet, scores: Scores) -> tuple[float, float]:
-    """Mean recall@10 (of at most 10 relevant) and mean nDCG@10."""
-    keys = list(data.documents)
-    recalls: list[float] = []
-    for query, row in zip(data.queries, scores, strict=True):
-        relevant = data.relevant[query]
-        hits = sum(keys[i] in relevant for i in _best(row))
-        recalls.append(hits / min(TOP, len(relevant)))
-    ndcgs = ndcg_per_query(keys, [data.relevant[query] for query in data.queries], scores)
-    return float(np.mean(recalls)), float(np.mean(ndcgs))
 
 
 def ndcg_per_query(

@@ -1,15 +1,12 @@
 """The rules engine on real traces: how often it tells something, how many facts of each kind it
 states, how many of them the recorded events contradict, and how fast it is.
 
-    python -m bench rules [traces.jsonl] [--show N]
-
 False facts are those that `bench/statements.py` contradicts from the recorded events, by its own
 definition of each kind.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
@@ -18,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.real_traces import to_event
-from bench.report import Report
+from bench.data import SHARED, to_event
+from bench.harness import Report
 from bench.statements import Statement, check_facts
 from memory_api.reflection.rules import reflect_by_rules
 from memory_api.reflection.schemas import ReflectionResult
@@ -28,7 +25,7 @@ from memory_api.trace_analysis.context import Attempt, ReflectionContext
 from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.schemas import Event, OutcomeType
 
-DEFAULT = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "traces.jsonl"
+DEFAULT = SHARED / "traces.jsonl"
 Raw = dict[str, Any]
 
 
@@ -74,30 +71,16 @@ def load(path: Path) -> list[Case]:
     return cases
 
 
-def _share(texts: list[str]) -> str:
-    return f"{len(set(texts))} of {len(texts)} ({100 * len(set(texts)) / max(1, len(texts)):.1f} %)"
-
-
-def _add_summary(
-    report: Report, cases: list[Case], results: list[ReflectionResult | None], ms: float
-) -> None:
+def _add_summary(report: Report, results: list[ReflectionResult | None], ms: float) -> None:
     found = [r for r in results if r]
     texts = [r.reflection_text for r in found]
-    strategies = [rule for r in found for rule in r.rules]
-    report.table("summary", f"{len(cases)} traces", "figure", "value")
-    rows = {
-        "reflections": len(found),
-        "strategies": len(strategies),
-        "nothing found": results.count(None),
-        "distinct texts": _share(texts),
-        "distinct strategies": _share(strategies),
-        "distinct importance values": len({r.importance for r in found}),
-        "characters, mean": f"{statistics.mean(map(len, texts)):.0f}",
-        "characters, longest": max(map(len, texts)),
-        "mean ms per trace (CPU)": f"{ms:.2f}",
-    }
-    for name, value in rows.items():
-        report.row("summary", name, value)
+    report.table("summary", f"{len(results)} traces", "figure", "value")
+    report.row("summary", "reflections", len(found))
+    report.row("summary", "distinct reflections", len(set(texts)))
+    report.row("summary", "strategies", sum(len(r.rules) for r in found))
+    report.row("summary", "characters, mean", f"{statistics.mean(map(len, texts)):.0f}")
+    report.row("summary", "characters, longest", max(map(len, texts)))
+    report.row("summary", "mean ms per trace (CPU)", f"{ms:.2f}")
 
 
 def _add_sources(report: Report, cases: list[Case], results: list[ReflectionResult | None]) -> None:
@@ -125,25 +108,15 @@ def _add_statements(report: Report, cases: list[Case]) -> None:
 
 
 def main() -> None:
-    """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("path", nargs="?", type=Path, default=DEFAULT)
-    parser.add_argument("--show", type=int, default=0, help="print every Nth reflection too")
-    options = parser.parse_args()
     report = Report("rules", "The rules engine on the traces of `../shared/data`, without a model.")
-    cases = load(options.path)
+    cases = load(DEFAULT)
     start = time.process_time()
     results = [case.reflect() for case in cases]
-    ms = (time.process_time() - start) * 1000 / max(1, len(cases))
-    _add_summary(report, cases, results, ms)
+    ms = (time.process_time() - start) * 1000 / len(cases)
+    _add_summary(report, results, ms)
     _add_sources(report, cases, results)
     _add_statements(report, cases)
-    report.finish(write=options.path == DEFAULT)
-    for case, result in list(zip(cases, results, strict=True))[:: options.show or len(cases) + 1]:
-        if options.show:
-            print(f"\n{case.raw['id']} ({case.raw['outcome']})")
-            print(result.reflection_text if result else "(nothing found)")
-            print(f"→ {result.rules if result else None}")
+    report.finish()
 
 
 if __name__ == "__main__":

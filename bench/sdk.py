@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -13,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import Process, Queue
 
 import hansei
-from bench.report import Report
+from bench.harness import Report, describe_machine
 from hansei.recording.recorder import Recorder
 
 RUNS, EVENTS = 200, 300
@@ -87,8 +85,8 @@ def main() -> None:
     report = Report(
         "sdk",
         f"{RUNS} traces of {EVENTS} events, recorded one after the other without a pause and sent "
-        f"to a service that accepts at once. {platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}, load {os.getloadavg()[0]:.1f}. CPU includes the threads "
+        f"to a service that accepts at once. {describe_machine()} "
+        "CPU includes the threads "
         "that write and send.",
     )
     report.table("events", "Per event, µs", "median", "99 %", "99.9 %", "CPU of the process")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import asyncpg
 import httpx2
@@ -20,24 +17,30 @@ import numpy as np
 import psutil
 import typer
 
-from bench.background_work import resident
-from bench.ingest import api_process, real_traces
+from bench.data import real_traces
+from bench.harness import (
+    MeasuredServer,
+    Report,
+    api,
+    api_process,
+    connect,
+    describe_machine,
+    measured_server,
+    resident,
+    worker,
+)
 from bench.mixed_load import (
     MAX_IN_FLIGHT,
     MIX,
     NOT_ERRORS,
     PLAYBOOK,
-    QUEUE_LIMIT,
     Client,
     Load,
     Tenants,
     create_tenants,
-    flood,
     send_large_bodies,
 )
 from bench.model_stub import asks, stub
-from bench.report import Report
-from bench.server import MeasuredServer, api, connect, measured_server, worker
 from memory_api.core.ids import to_tenant_id
 
 POOL_SIZE = 10
@@ -45,9 +48,6 @@ QUEUE_CONNECTIONS = 4
 """Connections of a worker in addition to its pool."""
 WARM_UP_SHARE = 0.25
 MAX_RESIDENT_MB = 400
-SEARCHES = 10_000
-"""After the load, to measure the memory of the API."""
-SEARCH_CLIENTS = 8
 SETTLED = (
     "select count(*) from runs where kind in ('evaluate', 'reflect', 'curate', 'apply')"
     " and state in ('queued', 'running')"
@@ -144,12 +144,10 @@ class Form:
     minutes: float
     tenants: int
     rate: float
-    searches: int = SEARCHES
 
 
 async def soak(server: MeasuredServer, report: Report, form: Form, port: int, pid: int) -> None:
-    keys = await create_tenants(server, form.tenants + 1)
-    flooder, flooder_key = keys.popitem()
+    keys = await create_tenants(server, form.tenants)
     admin = await connect(server.url("postgres"))
     base = f"http://127.0.0.1:{port}/api/v1"
     limits = httpx2.Limits(max_connections=MAX_IN_FLIGHT + 4)
@@ -169,41 +167,20 @@ async def soak(server: MeasuredServer, report: Report, form: Form, port: int, pi
             tasks.create_task(load.run(start + seconds))
             await asyncio.sleep(seconds * WARM_UP_SHARE / 2)
             await send_large_bodies(load)
-        drained = await _with(sampling, lambda: drain(admin))
+        drained = await drain(admin)
+        sampling.cancel()
+        with suppress(asyncio.CancelledError):
+            await sampling
         await observer.close()
         await report_costs(report, client, sampler, admin)
         sampler_end = start + seconds - sampler.started
         report_memory(report, sampler, warm - sampler.started, sampler_end)
-        await report_searches(report, load, sampler.processes["API"], form.searches)
-        worker_process = sampler.processes["worker"]
-        worker_process.suspend()  # so that the queue fills
-        accepted, refused, other = await flood(client, flooder_key)
-        slug, key = next(iter(keys.items()))
-        await load.trace(slug, key)
-        await load.search(slug, key)
-        worker_process.resume()
-        client.acknowledged[flooder] += accepted
-        await drain(admin)
         missing, dead = await lost(admin, client)
     await admin.close()
     report_requests(report, client)
     figures(report, client, sampler, load, drained)
-    report.row(
-        *("figures", f"a flood of {accepted + refused + other} traces of one tenant"),
-        *(f"{accepted} accepted, {refused} refused by 429 with Retry-After, {other} others", ""),
-    )
     report.row("figures", "acknowledged traces that are missing", missing, 0)
     report.row("figures", "runs that failed", dead, 0)
-
-
-async def _with(sampling: asyncio.Task[None], action: Callable[[], Any]) -> Any:
-    """The result of `action`; sampling ends with it."""
-    try:
-        return await action()
-    finally:
-        sampling.cancel()
-        with suppress(asyncio.CancelledError):
-            await sampling
 
 
 def report_memory(report: Report, sampler: Sampler, warm: float, end: float) -> None:
@@ -230,24 +207,6 @@ async def report_costs(
         report.row("figures", f"CPU of the {name} per {of}, ms", f"{spent:.1f}", "")
     size = await admin.fetchval("select pg_database_size(current_database())")
     report.row("figures", "size of the database per trace, kB", f"{size / traces / 1000:.0f}", "")
-
-
-async def report_searches(report: Report, load: Load, process: psutil.Process, count: int) -> None:
-    """The memory of the API after `count` searches of `SEARCH_CLIENTS` clients, each sent as soon
-    as the last one of its client is answered.
-    """
-    searching = replace(load, client=Client(load.client.http))
-    numbers = iter(range(count))
-
-    async def search() -> None:
-        for _ in numbers:
-            await searching.search(*load.tenants.pick())
-
-    await asyncio.gather(*(search() for _ in range(SEARCH_CLIENTS)))
-    report.row(
-        *("figures", f"resident MB of the API after {count:,} more searches; errors"),
-        *(f"{resident(process):.0f}; {searching.client.failed()}", f"≤ {MAX_RESIDENT_MB}; 0"),
-    )
 
 
 def report_requests(report: Report, client: Client) -> None:
@@ -277,7 +236,7 @@ def main(
     rate: Annotated[float, typer.Option(help="Requests per second.")] = 20,
     short: Annotated[bool, typer.Option(help="One minute, 40 tenants, writes no file.")] = False,
 ) -> None:
-    form = Form(1, 40, rate, SEARCHES // 10) if short else Form(minutes, tenants, rate)
+    form = Form(1, 40, rate) if short else Form(minutes, tenants, rate)
     mix = ", ".join(f"{share} % {kind}" for kind, share in MIX.items())
     report = Report(
         "soak",
@@ -285,8 +244,7 @@ def main(
         f"on one API process and one worker with a stub model of 200 ms: {mix}. Real traces of "
         "about 9 kB. After an eighth of the time, two bodies of 30 MB. The growth of memory "
         f"is that of the line of least squares over the last {1 - WARM_UP_SHARE:.0%} of the load. "
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load "
-        f"{os.getloadavg()[0]:.1f} at the start.",
+        f"{describe_machine()}",
     )
     report.table(
         *("memory", f"Resident MB; goals: growth ≤ 1 %, maximum ≤ {MAX_RESIDENT_MB} MB"),
@@ -295,12 +253,8 @@ def main(
     )
     report.table("requests", "Requests", "kind", "count", "errors", "p50, ms", "p95, ms")
     report.table("figures", "Figures", "what", "figure", "goal")
-    with measured_server() as server, stub() as (url, _):
-        settings = {
-            **asks(url),
-            "HANSEI_POOL_SIZE": str(POOL_SIZE),
-            "HANSEI_QUEUE_LIMIT": str(QUEUE_LIMIT),
-        }
+    with measured_server() as server, stub() as url:
+        settings = {**asks(url), "HANSEI_POOL_SIZE": str(POOL_SIZE)}
         with api(server, settings) as port, worker(server, settings) as pid:
             asyncio.run(soak(server, report, form, port, pid))
     report.finish(write=not short)

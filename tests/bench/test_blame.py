@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +15,9 @@ from bench.blame import (
     RecordedReader,
     missed,
     rank_labels,
-    run_name,
-    to_recording,
     unlabeled_runs,
 )
+from bench.recorded_model import call_name, write_calls
 from memory_api.llm.port import LLMRequest, Message
 from memory_api.reflection.model_output import reflection_class
 from memory_api.traces.schemas import OutcomeType
@@ -48,7 +47,7 @@ def test_no_label_is_sent(name: str) -> None:
 
 @pytest.mark.parametrize("name", SETS)
 def test_recordings_are_complete(name: str) -> None:
-    recorded = RecordedReader(RECORDINGS / name).recorded
+    recorded = RecordedReader(RECORDINGS / name).by_name
     runs = {run["external_id"]: run for run in unlabeled_runs(RECORDINGS / name)}
     assert set(recorded) == set(runs)
     for run, answer in recorded.items():
@@ -66,9 +65,9 @@ async def test_changed_prompt_gets_the_recorded_answer_and_is_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fence = "<task-0123456789abcdef>\nGo.\n</task-0123456789abcdef>"
-    recorded: dict[str, Any] = vars(to_recording("a", request(fence))) | {"answer": "{}"}
-    (tmp_path / "recordings.jsonl").write_text(json.dumps(recorded), encoding="utf8")
-    run_name.set("a")
+    call_name.set("a")
+    recorded = replace(RecordedReader(tmp_path).to_call(request(fence)), answer="{}")
+    write_calls(tmp_path / "recordings.jsonl", [recorded])
     for text, instructions, changed in (
         (fence.replace("0123456789abcdef", "fedcba9876543210"), "Explain.", 0),
         (fence.replace("Go", "Run"), "Explain.", 1),

@@ -6,19 +6,20 @@ import json
 from typing import Any
 
 from bench.curate import RECORDINGS, labeled_pairs
-from bench.recordings import RecordedDecisions, Recording, read_recordings, to_current_numbers
+from bench.recorded_model import RecordedCall, read_calls
+from bench.recordings import RecordedDecisions, to_current_numbers
 
 BULLET = "[{key}] OTHERS, helpful 0, harmful 0, taught by 1\n  when: it is late\n  Go home.\n"
 
 
 def curation(
     name: str, lessons: list[str], *operations: dict[str, Any], key: str = ""
-) -> Recording:
+) -> RecordedCall:
     shown = "".join(f"{n}. (strategy) {text}\n" for n, text in enumerate(lessons, 1))
     prompt = (BULLET.format(key=key) if key else "") + shown
     empty = {"bullet_id": None, "source_ids": [], "contradicts": [], "content": None}
     answer = json.dumps({"operations": [empty | operation for operation in operations]})
-    return Recording(name, "curate", prompt, answer)
+    return RecordedCall("curate", prompt, answer, name)
 
 
 def replayed(decisions: RecordedDecisions, lessons: list[str], key: str = "") -> list[Any]:
@@ -43,20 +44,24 @@ def test_lessons_in_another_order_and_batch() -> None:
 def test_keys_of_an_answer_are_translated() -> None:
     prompt = BULLET.format(key="pat-00007") + "[L1] Ask first.\n[L2] Go home.\n"
     answer = '{"same_as": ["L2"], "bullet_id": "pat-00007"}'
-    recording = Recording("reflect-x", "reflect", prompt, answer)
+    recording = RecordedCall("reflect", prompt, answer, "reflect-x")
     now = BULLET.format(key="oth-00001") + "[L1] Go home.\n[L2] Ask first.\n"
     assert to_current_numbers(recording, now) == '{"same_as": ["L1"], "bullet_id": "oth-00001"}'
 
 
 def test_recordings_are_complete() -> None:
-    recorded = read_recordings(RECORDINGS)
+    recorded = read_calls(RECORDINGS / "recordings.jsonl")
     assert sum(r.purpose == "reflect" for r in recorded) == 67
     for recording in recorded:
         assert json.loads(recording.answer)
 
 
 def test_labeled_duplicates_can_be_found() -> None:
-    answers = [json.loads(r.answer) for r in read_recordings(RECORDINGS) if r.purpose != "reflect"]
+    answers = [
+        json.loads(r.answer)
+        for r in read_calls(RECORDINGS / "recordings.jsonl")
+        if r.purpose != "reflect"
+    ]
     written = {o["content"] for answer in answers for o in answer["operations"]}
     playbook = json.loads((RECORDINGS / "playbook.json").read_text(encoding="utf8"))
     kept = {bullet["content"] for bullet in playbook}

@@ -14,9 +14,8 @@ import pytest
 from bench.grace_arms import ArmBench, answer_as_person
 from bench.grace_questions import SETS, load_set, matches
 from bench.grace_with_model import RECORDINGS, recorded_arms, to_report
+from bench.harness import RESULTS, MeasuredServer
 from bench.recorded_model import NotRecorded
-from bench.report import RESULTS
-from bench.server import MeasuredServer
 from memory_api.grace.experience import MIN_SIMILARITY
 from memory_api.llm.registry import open_llm
 from memory_api.text.terms import query_terms

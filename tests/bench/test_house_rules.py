@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.server import ROOT
+from bench.harness import ROOT
 from examples.house_rules.conventions import SENTENCES, pool
 from examples.house_rules.domain import DOMAINS
 from examples.house_rules.episode import Episode, score_answer

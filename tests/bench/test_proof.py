@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bench.harness import RESULTS
 from bench.proof import make_report
-from bench.report import RESULTS
 
 
 def test_recorded_answers_are_scored_as_the_results_say() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.real_traces import to_trace
+from bench.data import to_trace
 from memory_api.evaluation.evaluate import run_evaluators
 from memory_api.evaluation.evaluators.deterministic import DeterministicEvaluator
 from memory_api.evaluation.evaluators.threshold import ThresholdEvaluator, Thresholds

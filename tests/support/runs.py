@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench.real_traces import to_event
+from bench.data import to_event
 from memory_api.reflection.rules import reflect_by_rules
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.trace_analysis.analyze import analyze_trace

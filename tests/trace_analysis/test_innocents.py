@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.real_traces import to_event
+from bench.data import to_event
 from memory_api.evaluation.reflection_policy import effective_outcome
 from memory_api.evaluation.schemas import Criterion
 from memory_api.trace_analysis.analyze import analyze_trace

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from httpx2 import AsyncClient
 
-from bench.real_traces import to_trace
+from bench.data import to_trace
 from tests.support.api_calls import count, event, list_events, new_key, new_trace, trace
 from tests.support.cases import each_case
 from tests.support.problems import assert_names, assert_problem, without_instance
