@@ -68,6 +68,7 @@ SQL_FILES = {
     "budgets/queries.sql",
     "core/after_commit.sql",
     "core/catalog.sql",
+    "curation/queries.sql",
     "demo/demo.sql",
     "distribution/distribution.sql",
     "embedded/superuser.sql",

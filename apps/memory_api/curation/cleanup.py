@@ -26,8 +26,8 @@ from memory_api.curation.consolidation.consolidate import (
     consolidate_if_due,
     is_consolidation_due,
 )
-from memory_api.curation.consolidation.queries import list_changed_playbooks
 from memory_api.curation.queries import (
+    list_changed_playbooks,
     list_duplicate_bullets,
     list_playbooks_to_clean_up,
     list_rejected_merges,

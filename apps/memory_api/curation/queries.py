@@ -1,4 +1,4 @@
-"""Statements of the curator: earlier decisions, and bullets that search does not return."""
+"""Statements of the curator and of the consolidation."""
 
 from __future__ import annotations
 
@@ -6,41 +6,42 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    ARRAY,
-    Select,
-    Uuid,
-    and_,
-    func,
-    literal,
-    or_,
-    select,
-    true,
-    tuple_,
-    update,
-)
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy import Select, and_, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import aliased
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.pagination import parse_cursor_bytes, parse_cursor_time
+from memory_api.core.statements import Statement, StatementRow, fetch_rows, load_statement
 from memory_api.curation.tables import CuratedLessonRow
 from memory_api.memories.schemas import MemoryStatus
-from memory_api.memories.tables import MemoryLinkRow, MemoryRow
-from memory_api.playbooks.tables import (
-    PlaybookRow,
-    PlaybookVersionRow,
-    ProposalRow,
-)
-from memory_api.traces.schemas import OutcomeType
-from memory_api.traces.tables import TraceEventRow, TraceRow
+from memory_api.memories.tables import MemoryRow
+from memory_api.playbooks.tables import PlaybookCurationRow, PlaybookRow
 
 WITNESSED = "witnessed_by"
 """Relation of a bullet to a trace (or memory) that taught it."""
 MAX_TRACES_PER_BULLET = 5
 """Traces whose tools count as the tools of a bullet: the last ones."""
+MAX_REJECTED_MERGES = 1000
+
+
+LIST_DECISIONS = load_statement("curation/queries.sql", "list_decisions")
+TRACE_TOOLS = load_statement("curation/queries.sql", "trace_tools")
+BULLET_TOOLS = load_statement("curation/queries.sql", "bullet_tools")
+COUNT_TASKS = load_statement("curation/queries.sql", "count_tasks")
+TRACES_WITH_ATTEMPTS = load_statement("curation/queries.sql", "traces_with_attempts")
+BULLET_TITLES = load_statement("curation/queries.sql", "bullet_titles")
+PROPOSALS = load_statement("curation/queries.sql", "proposals")
+DELETING_VERSIONS = load_statement("curation/queries.sql", "deleting_versions")
+DUPLICATE_BULLETS = load_statement("curation/queries.sql", "duplicate_bullets")
+
+
+async def _fetch(
+    session: AsyncSession, statement: Statement, **parameters: Any
+) -> Sequence[StatementRow]:
+    return await fetch_rows(
+        session, statement, {"tenant": current_tenant_id(session), **parameters}
+    )
 
 
 async def find_decisions(
@@ -68,30 +69,15 @@ async def list_decisions(
     """Decisions as columns, the last first; one row more than `limit` when there is a next page.
     `after` is the time (ISO 8601) and fingerprint (hex) of the last row of the previous page.
     """
-    row, lesson, bullet = CuratedLessonRow, aliased(MemoryRow), aliased(MemoryRow)
-    tenant_id = current_tenant_id(session)
-    query = (
-        select(
-            row.fingerprint,
-            row.decision,
-            row.reason,
-            row.memory_id,
-            row.run_id,
-            row.updated_at.label("decided_at"),
-            lesson.content.label("text"),
-            bullet.key,
-        )
-        .outerjoin(lesson, and_(lesson.tenant_id == tenant_id, lesson.id == row.memory_id))
-        .outerjoin(bullet, and_(bullet.tenant_id == tenant_id, bullet.id == row.bullet_id))
-        .where(row.tenant_id == tenant_id, row.scope_id == scope)
+    return await _fetch(
+        session,
+        LIST_DECISIONS,
+        scope=scope,
+        decision=decision,
+        after_time=parse_cursor_time(after[0]) if after else None,
+        after_fingerprint=parse_cursor_bytes(after[1]) if after else None,
+        limit=limit + 1,
     )
-    if decision is not None:
-        query = query.where(row.decision == decision)
-    if after is not None:
-        position = parse_cursor_time(after[0]), parse_cursor_bytes(after[1])
-        query = query.where(tuple_(row.updated_at, row.fingerprint) < position)
-    query = query.order_by(row.updated_at.desc(), row.fingerprint.desc()).limit(limit + 1)
-    return (await session.execute(query)).all()
 
 
 async def upsert_decisions(session: AsyncSession, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -127,92 +113,33 @@ async def list_trace_tools(
     session: AsyncSession, trace_ids: Collection[UUID]
 ) -> dict[UUID, list[str]]:
     """Trace ID → the tools that its events name, the most used first."""
-    if not trace_ids:
-        return {}
-    rows = await session.execute(
-        select(TraceEventRow.trace_id, TraceEventRow.tool_name)
-        .where(
-            TraceEventRow.tenant_id == current_tenant_id(session),
-            TraceEventRow.trace_id.in_(list(trace_ids)),
-            TraceEventRow.tool_name.is_not(None),
-        )
-        .group_by(TraceEventRow.trace_id, TraceEventRow.tool_name)
-        .order_by(TraceEventRow.trace_id, func.count().desc(), TraceEventRow.tool_name)
-    )
-    tools: dict[UUID, list[str]] = {}
-    for trace_id, tool_name in rows:
-        tools.setdefault(trace_id, []).append(tool_name or "")
-    return tools
+    rows = await _fetch(session, TRACE_TOOLS, traces=list(trace_ids)) if trace_ids else ()
+    return {row.trace_id: row.tools for row in rows}
 
 
 async def list_bullet_tools(
     session: AsyncSession, bullet_ids: Collection[UUID]
-) -> dict[UUID, set[str]]:
+) -> dict[UUID, list[str]]:
     """Bullet → the tools of the last traces that taught it."""
     if not bullet_ids:
         return {}
-    tenant_id = current_tenant_id(session)
-    bullets = select(func.unnest(literal(list(bullet_ids), ARRAY(Uuid))).label("id")).subquery()
-    last_traces = (
-        select(MemoryLinkRow.target_id)
-        .where(
-            MemoryLinkRow.tenant_id == tenant_id,
-            MemoryLinkRow.source_id == bullets.c.id,
-            MemoryLinkRow.relation == WITNESSED,
-            MemoryLinkRow.target_kind == "trace",
-        )
-        .order_by(MemoryLinkRow.created_at.desc(), MemoryLinkRow.target_id.desc())
-        .limit(MAX_TRACES_PER_BULLET)
-        .lateral()
-    )
-    rows = await session.execute(
-        select(bullets.c.id, TraceEventRow.tool_name)
-        .select_from(bullets.join(last_traces, true()))
-        .join(
-            TraceEventRow,
-            and_(
-                TraceEventRow.tenant_id == tenant_id,
-                TraceEventRow.trace_id == last_traces.c.target_id,
-                TraceEventRow.tool_name.is_not(None),
-            ),
-        )
-        .distinct()
-    )
-    tools: dict[UUID, set[str]] = {}
-    for bullet_id, tool_name in rows:
-        tools.setdefault(bullet_id, set()).add(tool_name or "")
-    return tools
+    ids = list(bullet_ids)
+    rows = await _fetch(session, BULLET_TOOLS, bullets=ids, max_traces=MAX_TRACES_PER_BULLET)
+    return {row.id: row.tools for row in rows}
+
+
+async def count_tasks(session: AsyncSession, bullet_ids: Collection[UUID]) -> dict[UUID, int]:
+    """Bullet → the number of tasks whose traces taught it."""
+    rows = await _fetch(session, COUNT_TASKS, bullets=list(bullet_ids)) if bullet_ids else ()
+    return {row.source_id: row.tasks for row in rows}
 
 
 async def list_traces_with_attempts(
     session: AsyncSession, trace_ids: Collection[UUID]
 ) -> dict[UUID, tuple[str | None, int, int]]:
     """Trace ID → its task, and the number of attempts at that task and of successful ones."""
-    if not trace_ids:
-        return {}
-    attempt, trace = aliased(TraceRow), aliased(TraceRow)
-    tenant_id = current_tenant_id(session)
-    rows = await session.execute(
-        select(
-            trace.id,
-            trace.task_description,
-            func.count(attempt.id),
-            func.count(attempt.id).filter(attempt.effective_outcome == OutcomeType.SUCCESS),
-        )
-        .select_from(trace)
-        .outerjoin(
-            attempt,
-            and_(
-                attempt.tenant_id == tenant_id,
-                attempt.project_id == trace.project_id,
-                attempt.task_key == trace.task_key,
-                attempt.duplicate_of.is_(None),
-            ),
-        )
-        .where(trace.tenant_id == tenant_id, trace.id.in_(list(trace_ids)))
-        .group_by(trace.tenant_id, trace.id, trace.task_description)
-    )
-    return {trace_id: (task, attempts, successes) for trace_id, task, attempts, successes in rows}
+    rows = await _fetch(session, TRACES_WITH_ATTEMPTS, traces=list(trace_ids)) if trace_ids else ()
+    return {row.id: (row.task_description, row.attempts, row.successes) for row in rows}
 
 
 async def list_bullet_titles(
@@ -221,33 +148,24 @@ async def list_bullet_titles(
     """The active bullets, or those that wait for confirmation, the most useful first: rows
     (key, title, when_to_use, content).
     """
-    rows = await session.execute(
-        select(MemoryRow.key, MemoryRow.title, MemoryRow.when_to_use, MemoryRow.content)
-        .where(
-            MemoryRow.tenant_id == current_tenant_id(session),
-            MemoryRow.scope_id == scope,
-            MemoryRow.key.is_not(None),
-            MemoryRow.awaiting_confirmation if waiting else MemoryRow.status == MemoryStatus.ACTIVE,
-        )
-        .order_by(MemoryRow.usefulness.desc(), MemoryRow.observation_count.desc(), MemoryRow.seq)
-        .limit(limit)
-    )
-    return rows.all()
+    return await _fetch(session, BULLET_TITLES, scope=scope, waiting=waiting, limit=limit)
 
 
 async def list_proposed_deltas(session: AsyncSession, scope: int, limit: int) -> Sequence[Any]:
     """The deltas of open proposals, newest first."""
-    rows = await session.scalars(
-        select(ProposalRow.deltas)
-        .where(
-            ProposalRow.tenant_id == current_tenant_id(session),
-            ProposalRow.scope_id == scope,
-            ProposalRow.state == "waiting",
-        )
-        .order_by(ProposalRow.created_at.desc())
-        .limit(limit)
-    )
-    return rows.all()
+    rows = await _fetch(session, PROPOSALS, scope=scope, states=["waiting"], limit=limit)
+    return [row.deltas for row in rows]
+
+
+async def list_rejected_merges(session: AsyncSession, scope: int) -> set[frozenset[str]]:
+    """The groups of bullets in merges that are proposed or were rejected."""
+    states, limit = ["waiting", "rejected"], MAX_REJECTED_MERGES
+    rows = await _fetch(session, PROPOSALS, scope=scope, states=states, limit=limit)
+    merges = [delta for row in rows for delta in row.deltas if delta.get("type") == "MERGE"]
+    return {
+        frozenset(filter(None, (delta.get("bullet_id"), *delta.get("source_ids", ()))))
+        for delta in merges
+    }
 
 
 async def find_deleting_versions(
@@ -256,15 +174,8 @@ async def find_deleting_versions(
     """The versions among these that deleted the whole playbook."""
     if not versions:
         return set()
-    rows = await session.scalars(
-        select(PlaybookVersionRow.version).where(
-            PlaybookVersionRow.tenant_id == current_tenant_id(session),
-            PlaybookVersionRow.scope_id == scope,
-            PlaybookVersionRow.version.in_(list(versions)),
-            PlaybookVersionRow.change_type == "delete",
-        )
-    )
-    return set(rows)
+    rows = await _fetch(session, DELETING_VERSIONS, scope=scope, versions=list(versions))
+    return {row.version for row in rows}
 
 
 async def add_observations(session: AsyncSession, memory_id: UUID, count: int) -> None:
@@ -282,20 +193,11 @@ async def list_least_useful_bullets(
     """Active bullets with verdicts, the least useful first, then by fewest observations. Never
     pinned ones or those without verdicts.
     """
-    rows = await session.scalars(
-        select(MemoryRow)
-        .where(
-            MemoryRow.tenant_id == current_tenant_id(session),
-            MemoryRow.scope_id == scope,
-            MemoryRow.key.is_not(None),
-            MemoryRow.status == MemoryStatus.ACTIVE,
-            MemoryRow.pinned.is_(False),
-            MemoryRow.helpful + MemoryRow.harmful > 0,
-        )
-        .order_by(MemoryRow.usefulness, MemoryRow.observation_count, MemoryRow.seq)
-        .limit(limit)
+    query = _active_bullets(session, scope).where(
+        MemoryRow.pinned.is_(False), MemoryRow.helpful + MemoryRow.harmful > 0
     )
-    return rows.all()
+    query = query.order_by(MemoryRow.usefulness, MemoryRow.observation_count, MemoryRow.seq)
+    return (await session.scalars(query.limit(limit))).all()
 
 
 async def list_active_bullets(
@@ -307,58 +209,27 @@ async def list_active_bullets(
     limit: int | None = None,
 ) -> Sequence[MemoryRow]:
     """The active bullets that changed after version `since`, the last changed first."""
-    query = select(MemoryRow).where(
-        MemoryRow.tenant_id == current_tenant_id(session),
-        MemoryRow.scope_id == scope,
-        MemoryRow.key.is_not(None),
-        MemoryRow.status == MemoryStatus.ACTIVE,
-        MemoryRow.playbook_version > since,
-    )
+    query = _active_bullets(session, scope).where(MemoryRow.playbook_version > since)
     if pinned is not None:
         query = query.where(MemoryRow.pinned.is_(pinned))
     query = query.order_by(MemoryRow.playbook_version.desc(), MemoryRow.seq.desc()).limit(limit)
     return (await session.scalars(query)).all()
 
 
+def _active_bullets(session: AsyncSession, scope: int) -> Select[MemoryRow]:
+    return select(MemoryRow).where(
+        MemoryRow.tenant_id == current_tenant_id(session),
+        MemoryRow.scope_id == scope,
+        MemoryRow.key.is_not(None),
+        MemoryRow.status == MemoryStatus.ACTIVE,
+    )
+
+
 async def list_duplicate_bullets(session: AsyncSession, scope: int) -> Sequence[Sequence[str]]:
     """The keys of active bullets with the same fingerprint, without pinned ones, as groups; the
     bullet with the most verdicts and observations is the first of its group.
     """
-    support = MemoryRow.helpful + MemoryRow.harmful + MemoryRow.observation_count
-    keys = func.array_agg(aggregate_order_by(MemoryRow.key, support.desc(), MemoryRow.key))
-    groups = await session.scalars(
-        select(keys)
-        .where(
-            MemoryRow.tenant_id == current_tenant_id(session),
-            MemoryRow.scope_id == scope,
-            MemoryRow.key.is_not(None),
-            MemoryRow.status == MemoryStatus.ACTIVE,
-            MemoryRow.pinned.is_(False),
-        )
-        .group_by(MemoryRow.fingerprint)
-        .having(func.count() > 1)
-        .order_by(func.min(MemoryRow.seq))
-    )
-    return [[key or "" for key in group] for group in groups]
-
-
-async def list_rejected_merges(session: AsyncSession, scope: int) -> set[frozenset[str]]:
-    """The groups of bullets in merges that are proposed or were rejected."""
-    rows = await session.scalars(
-        select(ProposalRow.deltas)
-        .where(
-            ProposalRow.tenant_id == current_tenant_id(session),
-            ProposalRow.scope_id == scope,
-            ProposalRow.state.in_(("waiting", "rejected")),
-        )
-        .order_by(ProposalRow.created_at.desc())
-        .limit(1000)
-    )
-    merges = [delta for deltas in rows for delta in deltas if delta.get("type") == "MERGE"]
-    return {
-        frozenset(filter(None, (delta.get("bullet_id"), *delta.get("source_ids", ()))))
-        for delta in merges
-    }
+    return [row.bullet_keys for row in await _fetch(session, DUPLICATE_BULLETS, scope=scope)]
 
 
 async def list_playbooks_to_clean_up(session: AsyncSession) -> Sequence[PlaybookRow]:
@@ -379,10 +250,22 @@ async def list_playbooks_to_clean_up(session: AsyncSession) -> Sequence[Playbook
         PlaybookRow.active_count > PlaybookRow.max_bullets,
         harmful_bullets.exists(),
     )
-    return (await session.scalars(select_playbooks(session).where(is_due))).all()
+    return (await session.scalars(_select_playbooks(session).where(is_due))).all()
 
 
-def select_playbooks(session: AsyncSession) -> Select[PlaybookRow]:
+async def list_changed_playbooks(
+    session: AsyncSession,
+) -> Sequence[tuple[PlaybookRow, PlaybookCurationRow | None]]:
+    """Playbooks that changed since their last consolidation."""
+    row = PlaybookCurationRow
+    is_same = and_(row.tenant_id == PlaybookRow.tenant_id, row.scope_id == PlaybookRow.scope_id)
+    query = _select_playbooks(session).add_columns(row).outerjoin(row, is_same)
+    has_changed = PlaybookRow.version > func.coalesce(row.consolidated_version, 0)
+    rows = await session.execute(query.where(has_changed))
+    return [(playbook, curation) for playbook, curation in rows]
+
+
+def _select_playbooks(session: AsyncSession) -> Select[PlaybookRow]:
     return (
         select(PlaybookRow)
         .where(

@@ -29,7 +29,6 @@ from memory_api.curation.consolidation.prompt import (
     count_tokens,
     pack_groups,
 )
-from memory_api.curation.consolidation.queries import count_tasks
 from memory_api.curation.content_checks import is_too_long
 from memory_api.curation.context import (
     NearbyBullet,
@@ -43,6 +42,7 @@ from memory_api.curation.model_output import (
     find_long_texts,
 )
 from memory_api.curation.queries import (
+    count_tasks,
     list_active_bullets,
     list_bullet_tools,
     list_rejected_merges,
