@@ -68,7 +68,6 @@ async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceCont
             outcome=OutcomeType(earlier.effective_outcome or OutcomeType.PARTIAL),
             events=attempt_events.get(earlier.id, []),
             trace_id=str(earlier.id),
-            ground_truth_known=earlier.ground_truth is not None,
             tools=to_tools(earlier.tools),
         )
         for earlier in earlier_attempts

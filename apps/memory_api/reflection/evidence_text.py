@@ -13,10 +13,12 @@ from memory_api.trace_analysis.arguments import as_mapping
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.trace_analysis.ground_truth import (
+    MAX_RATING,
     expected_actions,
+    find_ratings,
+    number_of,
     states_answer,
 )
-from memory_api.trace_analysis.ratings import MAX_RATING, find_ratings, number_of
 from memory_api.traces.tools import ToolDefinition
 
 _MAX_TOOL_TOKENS = 64

@@ -12,23 +12,40 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from memory_api.text.excerpts import excerpt, fold_for_comparison
-from memory_api.trace_analysis.agents import agent_steps
 from memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments
 from memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
+from memory_api.traces.schemas import Event, EventType
 
 MAX_PER_KIND = 6
 MAX_LISTED_IDS = 5
 _MAX_TOOLS = 12
 _MAX_CALLS_BETWEEN = 12
 _MAX_VALUE_LENGTH = 64
+_ANNOTATION = re.compile(r"\s*\([^)]{1,80}\)\s*$")
+_ROLES = frozenset(
+    {"ai", "assistant", "bot", "chatbot", "developer", "function", "human", "model"}
+    | {"system", "tool", "user"}
+)
+"""Names that chat formats give to the parts of one conversation, which are one agent and its user.
+"""
 _WORD = re.compile(r"[\w./:+-]+")
 """Also a number, a date or an ID, with the punctuation after it."""
 _MIN_SOURCED_LENGTH = 3
 """Characters. Shorter values occur everywhere."""
 _MAX_SEARCHED_CHARACTERS = 50_000
 """Of one response."""
+
+
+def agent_steps(events: Sequence[Event]) -> dict[str, int]:
+    """How many messages and calls each agent has, in order of the first one; {} unless at least two
+    agents took part. `Orchestrator (thought)` is `Orchestrator`.
+    """
+    acting = [e for e in events if e.event_type in (EventType.LLM_RESPONSE, EventType.TOOL_CALL)]
+    names = [_ANNOTATION.sub("", event.agent) for event in acting if event.agent]
+    counts = Counter(name for name in names if name.casefold() not in _ROLES)
+    return dict(counts) if len(counts) > 1 else {}
 
 
 def find_counts(trace: ParsedTrace) -> Iterator[Fact]:

@@ -16,14 +16,11 @@ from memory_api.traces.tools import ToolDefinition, Tools
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An earlier attempt at the same task. `ground_truth_known`: its outcome was checked against a
-    ground truth.
-    """
+    """An earlier attempt at the same task."""
 
     outcome: OutcomeType
     events: Sequence[Event]
     trace_id: str | None = None
-    ground_truth_known: bool = False
     tools: Sequence[ToolDefinition] = ()
 
 

@@ -15,14 +15,13 @@ from memory_api.trace_analysis.ground_truth import (
     answer_text,
     compare_answer,
     compare_calls,
-    expected_answer,
     expected_outputs,
     final_answer_call,
-    find_deviations,
     missing_outputs,
 )
 from memory_api.trace_analysis.junit import parse_junit
 from memory_api.trace_analysis.parser import ParsedTrace
+from memory_api.traces.expected_results import expected_answers
 
 MAX_ANSWER_LENGTH = 200
 """Characters of an answer that are quoted."""
@@ -72,7 +71,7 @@ def _last_message(trace: ParsedTrace) -> tuple[int, str] | None:
 
 
 def _answer(trace: ParsedTrace, ground_truth: Any, stated_answer: str | None) -> Iterator[Fact]:
-    expected = expected_answer(ground_truth)
+    expected = next(iter(expected_answers(ground_truth)), None)
     if expected is None:
         return
     shown = excerpt(expected, MAX_ANSWER_LENGTH)
@@ -91,12 +90,18 @@ def _answer(trace: ParsedTrace, ground_truth: Any, stated_answer: str | None) ->
 
 
 def _calls(trace: ParsedTrace, ground_truth: Any) -> Iterator[Fact]:
+    """Expected calls that were not made, and unexpected calls that changed something."""
     comparison = compare_calls(trace, ground_truth)
     if comparison is None or not (trace.calls or trace.reply_positions):
         return
     if 0 < comparison.expected_count == comparison.made_count:
         yield _expectation("calls", True, count=comparison.expected_count)
-    yield from map(_deviation, find_deviations(trace, ground_truth))
+    stated = [
+        deviation
+        for deviation in comparison.deviations
+        if not deviation.is_similar and (deviation.kind != "extra" or deviation.is_fault)
+    ]
+    yield from map(_deviation, stated[:MAX_PER_KIND])
 
 
 def _deviation(item: ActionDeviation) -> Fact:

@@ -3,6 +3,10 @@
 The envelope is what an event states in its own fields: `error`, `is_error`, an HTTP status or an
 exit code in its metadata. Importers translate the envelopes of their formats into these fields. The
 text of a response is never an envelope: it is quoted, and nothing is concluded from it.
+
+The category of a reported error is that of a text of an operating system, HTTP or a programming
+language in its message. Sources: errno messages (POSIX.1-2017), HTTP status codes (RFC 9110),
+exception names of Python and JavaScript.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import re
 from typing import Any
 
 from memory_api.text.excerpts import excerpt, first_line
-from memory_api.traces.schemas import Event
+from memory_api.traces.schemas import ErrorCategory, Event
 
 _EXCEPTION_LAST_LINE = re.compile(
     r"(?:^|\n)((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b[^\n]{0,300})\s*$"
@@ -61,3 +65,38 @@ def most_informative_line(text: str) -> str:
     """The line of a failed response to quote: the exception that ends it, else the first line."""
     exception_line = _EXCEPTION_LAST_LINE.search(text[-800:])
     return excerpt(exception_line.group(1)) if exception_line else first_line(text)
+
+
+_PATTERNS: tuple[tuple[ErrorCategory, str], ...] = (
+    (ErrorCategory.TIMEOUT_ERROR, r"tim(?:ed|e)[ _-]?out|deadline exceeded|タイムアウト"),
+    (
+        ErrorCategory.PERMISSION_ERROR,
+        r"permission denied|\bforbidden\b|unauthori[sz]ed|access denied"
+        r"|operation not permitted|\b40[13]\b",
+    ),
+    (
+        ErrorCategory.NETWORK_ERROR,
+        r"rate.?limit|too ?many ?requests|\b429\b|connection (?:refused|reset|error|aborted|closed)"
+        r"|ECONN|getaddrinfo|name resolution|unreachable|\b50[234]\b|bad gateway",
+    ),
+    (
+        ErrorCategory.VALIDATION_ERROR,
+        r"validation error|syntax ?error|IndentationError|\binvalid\b|missing required"
+        r"|is required",
+    ),
+    (ErrorCategory.LLM_ERROR, r"context length|content.?filter|max(?:imum)? tokens"),
+)
+_CATEGORIES = [(c, re.compile(pattern, re.IGNORECASE)) for c, pattern in _PATTERNS]
+_SAMPLE_CHARACTERS = 900
+
+
+def classify_error(message: str) -> ErrorCategory | None:
+    """The category whose text occurs first in the message; None if none does."""
+    size = _SAMPLE_CHARACTERS
+    sample = message if len(message) <= 2 * size else f"{message[:size]}\n{message[-size:]}"
+    found = [
+        (match.start(), number, category)
+        for number, (category, pattern) in enumerate(_CATEGORIES)
+        if (match := pattern.search(sample))
+    ]
+    return min(found)[2] if found else None

@@ -1,8 +1,11 @@
-"""What a ground truth expects, compared with what the trace contains: calls, answer, outputs."""
+"""What a ground truth expects, compared with what the trace contains: calls, answer, outputs; and
+the ratings in it.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -30,7 +33,6 @@ from memory_api.trace_analysis.arguments import (
 from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
 from memory_api.traces.expected_results import declared_match, expected_answers
 
-MAX_FINDINGS = 6
 _MAX_CLASSIFIED_CALLS = 300
 """Calls that are compared with similar expected ones. Calls after them count as extra."""
 _MAX_CANDIDATES = 50
@@ -123,45 +125,50 @@ def compare_calls(trace: ParsedTrace, ground_truth: Any) -> CallComparison | Non
     ground truth has no list of actions. By `match: calls`, other calls than the expected ones are
     not compared, and an action without arguments is met by any call of its tool.
     """
-    expected = expected_actions(ground_truth)
+    expected, calls = expected_actions(ground_truth), trace.calls
     if expected is None:
         return None
-    if declared_match(ground_truth) == "calls":
-        return _compare_required_calls(trace, expected)
+    is_required = declared_match(ground_truth) == "calls"
     writes = {tool.name: tool.writes for tool in trace.tools}
-    reads = [action for action in expected if writes.get(action.tool) is False]
-    made_reads = bool(expected) and not _match_exactly(reads, _successful(trace.calls))[0]
-    expected = [action for action in expected if writes.get(action.tool) is not False]
-    relevant = [call for call in trace.calls if call.writes is not False]
-    open_actions, unmatched = _match_exactly(expected, _successful(relevant))
+    made_reads = False
+    if not is_required:
+        reads = [action for action in expected if writes.get(action.tool) is False]
+        made_reads = bool(expected) and not _match_exactly(reads, _successful(calls))[0]
+        expected = [action for action in expected if writes.get(action.tool) is not False]
+        calls = [call for call in calls if call.writes is not False]
+    open_actions, unmatched = _match_exactly(expected, _successful(calls))
+    if is_required:
+        open_actions, unmatched = _match_tools(open_actions, unmatched)
     by_tool = _by_tool(open_actions)
-    deviations = [
+    compared = [
         _classify_deviation(call, by_tool if number < _MAX_CLASSIFIED_CALLS else {})
         for number, call in enumerate(unmatched)
     ]
-    missing = _remaining(open_actions, by_tool)
-    deviations += [_missing_call(action, writes.get(action.tool)) for action in missing]
-    failed_calls = tuple(call for call in relevant if call.failure_message)
-    return CallComparison(len(expected), tuple(deviations), failed_calls, made_reads)
-
-
-def _compare_required_calls(
-    trace: ParsedTrace, expected: Sequence[ExpectedAction]
-) -> CallComparison:
-    open_actions, unmatched = _match_exactly(expected, _successful(trace.calls))
-    calls = _by_tool(unmatched)
-    met: set[int] = set()
-    for action in (action for action in open_actions if action.arguments is None):
-        if calls[action.tool]:
-            met |= {id(action), id(calls[action.tool].popleft())}
-    open_actions = [action for action in open_actions if id(action) not in met]
-    unmatched = [call for call in unmatched if id(call) not in met]
-    by_tool = _by_tool(open_actions)
-    compared = [_classify_deviation(call, by_tool) for call in unmatched[:_MAX_CLASSIFIED_CALLS]]
-    deviations = [deviation for deviation in compared if deviation.kind != "extra"]
-    deviations += map(_missing_call, _remaining(open_actions, by_tool))
-    required = tuple(replace(deviation, is_required=True) for deviation in deviations)
+    missing = [
+        ActionDeviation(
+            *("missing", None, action.tool, action.summary, (), writes.get(action.tool)),
+            arguments=action.flat_arguments,
+        )
+        for action in _remaining(open_actions, by_tool)
+    ]
+    if not is_required:
+        failed = tuple(call for call in calls if call.failure_message)
+        return CallComparison(len(expected), (*compared, *missing), failed, made_reads)
+    found = [deviation for deviation in compared if deviation.kind != "extra"]
+    required = tuple(replace(deviation, is_required=True) for deviation in (*found, *missing))
     return CallComparison(len(expected), required)
+
+
+def _match_tools(
+    actions: Sequence[ExpectedAction], calls: Sequence[ToolCall]
+) -> tuple[list[ExpectedAction], list[ToolCall]]:
+    """Without the actions that state no arguments, and the first calls of their tools."""
+    by_tool = _by_tool(calls)
+    met: set[int] = set()
+    for action in actions:
+        if action.arguments is None and by_tool[action.tool]:
+            met |= {id(action), id(by_tool[action.tool].popleft())}
+    return [a for a in actions if id(a) not in met], [c for c in calls if id(c) not in met]
 
 
 _ActionOrCall = TypeVar("_ActionOrCall", ExpectedAction, ToolCall)
@@ -183,29 +190,8 @@ def _remaining(
     return [action for action in actions if id(action) in kept]
 
 
-def _missing_call(action: ExpectedAction, writes: bool | None = None) -> ActionDeviation:
-    return ActionDeviation(
-        *("missing", None, action.tool, action.summary, (), writes), arguments=action.flat_arguments
-    )
-
-
 def _successful(calls: Sequence[ToolCall]) -> list[ToolCall]:
     return [call for call in calls if not call.failure_message]
-
-
-def find_deviations(trace: ParsedTrace, ground_truth: Any) -> tuple[ActionDeviation, ...]:
-    """The deviations that can be stated as facts, at most `MAX_FINDINGS`: expected calls that were
-    not made, and unexpected calls that changed something.
-    """
-    comparison = compare_calls(trace, ground_truth)
-    if comparison is None or not (trace.calls or trace.reply_positions):
-        return ()
-    stated = [
-        deviation
-        for deviation in comparison.deviations
-        if not deviation.is_similar and (deviation.kind != "extra" or deviation.is_fault)
-    ]
-    return tuple(stated[:MAX_FINDINGS])
 
 
 def _match_exactly(
@@ -290,11 +276,6 @@ _ANSWER_TOOL = re.compile(
 )
 _MAX_EXPECTED_OUTPUTS = 10
 _MAX_MESSAGE_CHARACTERS = 20_000
-
-
-def expected_answer(ground_truth: Any) -> str | None:
-    """The first accepted answer, None if there is none."""
-    return next(iter(expected_answers(ground_truth)), None)
 
 
 def is_answer_call(call: ToolCall) -> bool:
@@ -386,3 +367,25 @@ def comparison_size(ground_truth: Any, call_count: int, text_size: int) -> int:
         + (answer_count - 1) * min(text_size, MAX_ANSWER_LENGTH) * (answer_count > 1)
         + min(call_count, _MAX_CLASSIFIED_CALLS) * size_of_similar
     )
+
+
+RATING_FIELDS = ("satisfaction", "helpfulness", "rating", "stars", "csat")
+MAX_RATING = 5
+"""The best rating in `RATING_FIELDS`; 1 is the worst."""
+
+
+def find_ratings(source: Mapping[str, Any]) -> dict[str, float]:
+    """The ratings from 1 to `MAX_RATING` under the documented names."""
+    numbers = {name: number_of(source.get(name)) for name in RATING_FIELDS}
+    return {
+        name: number
+        for name, number in numbers.items()
+        if number is not None and 1 <= number <= MAX_RATING
+    }
+
+
+def number_of(value: Any) -> float | None:
+    """The value if it is a number; a boolean is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return None
+    return float(value)

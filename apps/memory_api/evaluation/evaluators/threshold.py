@@ -16,7 +16,7 @@ from memory_api.evaluation.schemas import (
 )
 from memory_api.llm.port import LLM
 from memory_api.trace_analysis.arguments import as_mapping
-from memory_api.trace_analysis.ratings import MAX_RATING, find_ratings, number_of
+from memory_api.trace_analysis.ground_truth import MAX_RATING, find_ratings, number_of
 from memory_api.traces.schemas import OutcomeType
 
 Band = tuple[float, float]

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.core.statements import fetch_value, load_statement
 from memory_api.core.tenant_locks import acquire_tenant_lock
-from memory_api.playbooks.ref import PlaybookRef
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.text.terms import estimate_tokens
@@ -36,28 +34,20 @@ def is_short(runtime: Runtime, trace: TraceRow, events: Sequence[Event]) -> bool
 async def batch_delay(
     session: AsyncSession, run: RunRow, trace: TraceRow, batch_size: int, interval: timedelta
 ) -> timedelta | None:
-    """How long the reflection after `run` waits for others of the playbook; None to start now."""
-    assert trace.playbook is not None
-    playbook = PlaybookRef(trace.project_id, trace.playbook)
-    waits = bool(interval) and await _should_wait(session, playbook, run.id, batch_size)
-    return interval if waits else None
-
-
-async def _should_wait(
-    session: AsyncSession, playbook: PlaybookRef, run_id: UUID, batch_size: int
-) -> bool:
-    """Whether the next short run of a playbook should wait for others: its batch is not full, and
-    a run other than `run_id` evaluates a trace of the playbook. Holds a lock until the transaction
-    ends, so that the last of a burst sees that it is the last.
+    """How long the reflection after `run` waits for others of the playbook; None to start now: the
+    batch is full, or no other run evaluates a trace of the playbook. Holds a lock until the
+    transaction ends, so that the last of a burst sees that it is the last.
     """
+    if not interval:
+        return None
     parameters = {
         "tenant": current_tenant_id(session),
-        "project": playbook.project_id,
-        "playbook": playbook.name,
+        "project": trace.project_id,
+        "playbook": trace.playbook,
     }
-    await acquire_tenant_lock(session, f"batch {playbook.project_id}/{playbook.name}")
+    await acquire_tenant_lock(session, f"batch {trace.project_id}/{trace.playbook}")
     others = batch_size - 1
-    waiting = await fetch_rows(session, WAITING_COUNT, parameters | {"max": others})
-    if waiting[0][0] >= others:
-        return False
-    return (await fetch_rows(session, IS_EVALUATING, parameters | {"except_run": run_id}))[0][0]
+    if await fetch_value(session, WAITING_COUNT, parameters | {"max": others}) >= others:
+        return None
+    is_evaluating = parameters | {"except_run": run.id}
+    return interval if await fetch_value(session, IS_EVALUATING, is_evaluating) else None

@@ -36,11 +36,15 @@ where r.tenant_id = :tenant and r.id = any(array(
     for update skip locked))
 returning r.id
 
+-- name: shared_reply
+-- The part of a batch's answer that is about a run.
+select text from llm_replies where tenant_id = :tenant and run_id = :run and request_hash = 'shared'
+
 -- name: share_replies
 -- Stores the part of a batch's answer that is about a run, as a reply that this run has paid for. Not for a run that has ended meanwhile.
 insert into llm_replies (tenant_id, run_id, request_hash, provider, model, text, finish_reason, input_tokens, output_tokens, cached_tokens,
                          cache_write_tokens, latency_ms)
-select r.tenant_id, r.id, :hash, :provider, :model, s.text, 'stop', 0, 0, 0, 0, 0
+select r.tenant_id, r.id, 'shared', :provider, :model, s.text, 'stop', 0, 0, 0, 0, 0
 from unnest(cast(:runs as uuid[]), cast(:texts as text[])) s (run_id, text)
 join runs r on r.tenant_id = :tenant and r.id = s.run_id and r.state in ('queued', 'running')
 on conflict do nothing

@@ -26,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.errors import NotFound
 from memory_api.core.secret_redaction import redact
+from memory_api.core.statements import fetch_column, fetch_value, load_statement
 from memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
 from memory_api.llm.model_session import ModelSession, packaged_prompt
 from memory_api.llm.port import LLMReply
@@ -42,11 +43,6 @@ from memory_api.reflection.batches.prompt import (
     BatchPrompt,
     build_batch_prompt,
     name_of_run,
-)
-from memory_api.reflection.batches.queries import (
-    get_shared_reply,
-    share_replies,
-    take_waiting_runs,
 )
 from memory_api.reflection.context import ReflectionInput, load_reflection_input
 from memory_api.reflection.credit.verdicts import limit_model_verdicts
@@ -68,6 +64,9 @@ from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.trace_analysis.facts import Fact
 
+TAKE_WAITING_RUNS = load_statement("reflection/batches/queries.sql", "take_waiting_runs")
+SHARED_REPLY = load_statement("reflection/batches/queries.sql", "shared_reply")
+SHARE_REPLIES = load_statement("reflection/batches/queries.sql", "share_replies")
 BATCH_RUN_ID = "batch_run_id"
 """Input of a REFLECT run: the run that asks the model about it, too. PLAYBOOK is in the input of
 every run that may share a call.
@@ -93,17 +92,17 @@ async def find_shared_reflection(
     if playbook is None or _has_own_prompts(model):
         return None
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        text = await get_shared_reply(session, run.id)
-        if text is not None:
+        parameters = {"tenant": run.tenant_id, "run": run.id}
+        if text := await fetch_value(session, SHARED_REPLY, parameters):
             return _parse(text)
         if leader_id := run.input.get(BATCH_RUN_ID):
             leader = await get_run(session, UUID(leader_id))
             if leader is not None and leader.state in ("queued", "running"):
                 raise BatchBusy(f"Run {leader_id} reflects on this trace, too.")
             return None
-        limit = runtime.settings.reflection_batch_size - 1
-        taken = await take_waiting_runs(session, run, playbook, limit)
-        others = [other for row in taken if (other := await _load(session, row)) is not None]
+        others = await _take_waiting_runs(
+            session, run, playbook, runtime.settings.reflection_batch_size - 1
+        )
     if not others:
         return None
     members = [await _member(runtime, input, facts)]
@@ -134,11 +133,28 @@ async def find_shared_reflection(
     return shared.get(run.id)
 
 
-async def _load(session: AsyncSession, run: RunRow) -> ReflectionInput | None:
-    try:
-        return await load_reflection_input(session, run)
-    except NotFound:  # its trace was erased
-        return None
+async def _take_waiting_runs(
+    session: AsyncSession, run: RunRow, playbook: str, limit: int
+) -> list[ReflectionInput]:
+    """Add up to `limit` waiting short runs of the playbook to the batch of `run`, without those
+    whose trace was erased.
+    """
+    parameters = {
+        "tenant": run.tenant_id,
+        "project": run.project_id,
+        "playbook": playbook,
+        "leader": str(run.id),
+        "max": limit,
+    }
+    inputs: list[ReflectionInput] = []
+    for run_id in sorted(await fetch_column(session, TAKE_WAITING_RUNS, parameters)):
+        taken = await get_run(session, run_id)
+        assert taken is not None, "just locked"
+        try:
+            inputs.append(await load_reflection_input(session, taken))
+        except NotFound:
+            continue
+    return inputs
 
 
 async def _member(
@@ -245,8 +261,15 @@ async def _store(
 ) -> None:
     """Store each part for its run, and deliver the other runs now."""
     texts = {run_id: redact(_format(part)).text for run_id, part in shared.items()}
+    parameters = {
+        "tenant": run.tenant_id,
+        "provider": reply.provider,
+        "model": reply.model,
+        "runs": list(texts),
+        "texts": list(texts.values()),
+    }
     async with runtime.sessions.for_tenant(run.tenant_id) as session:
-        stored = await share_replies(session, texts, provider=reply.provider, model=reply.model)
+        stored = await fetch_column(session, SHARE_REPLIES, parameters)
         waiting = [run_id for run_id in stored if run_id != run.id]
         await runtime.queue.enqueue(session, [Ticket(run.tenant_id, each) for each in waiting])
 
