@@ -357,15 +357,13 @@ def test_attempts_of_one_task_are_compared() -> None:
     attempts = [Attempt(won.outcome, won.events)]
     lost = run("failure", "refund")
     asked = build_messages(
-        Prompt("x", "{evidence} {events}", "", "given"),
+        Prompt("x", "{comparison} {events}", "", "given"),
         lost,
         Evidence(attempts=attempts),
         analyze_trace(lost, attempts=attempts),
         budget=4000,
     )
-    apart = re.search(
-        r"between the attempts:\n<apart-(\w+)>\n(.*)\n</apart-\1>", asked.variable_text, re.S
-    )
+    apart = re.search(r"<apart-(\w+)>\n(.*)\n</apart-\1>", asked.variable_text, re.S)
     assert apart
     assert "look_up" in apart[2]
 

@@ -49,7 +49,7 @@ class PromptInvalid(HanseiError):
 _RUN = """schema outcome language task_goal task_description tools called_tools error
     error_category error_message error_context ground_truth recorded_result test_report findings
     comparison focus
-    attempts evidence task_hints lessons bullets events shortened unexplained agents"""
+    attempts task_hints lessons bullets events shortened unexplained agents"""
 _TRAJECTORY = "schema query generated_answer ground_truth reasoning_steps"
 PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
     {

@@ -30,6 +30,7 @@ from memory_api.llm.answer_lists import clean_words, to_list
 from memory_api.playbooks.citations import resolve_citations
 from memory_api.playbooks.models import VerdictTag
 from memory_api.reflection.schemas import CauseKind
+from memory_api.text.readings import readings_of
 from memory_api.traces.schemas import OutcomeType
 
 log = get_logger(__name__)
@@ -275,32 +276,16 @@ def _full_stop(text: str) -> str:
     return "。" if "\u3040" <= text[-1] <= "\u9fff" else "."
 
 
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-
-
 def quotations_of_input(texts: Iterable[str], shown: str) -> list[str]:
-    """The texts that are a literal part of what the model was shown, also in JSON escapes. Then the
-    author of the trace wrote them, not the model.
+    """The texts that are a literal part of what the model was shown, however it is written. Then
+    the author of the trace wrote them, not the model.
     """
-    normalized = _normalize_layers(shown)
+    normalized = _normalize_readings(shown)
     return [text for text in texts if _normalize(text) in normalized]
 
 
-def _normalize_layers(text: str) -> str:
-    return "\n".join(map(_normalize, _layers(text)))
-
-
-def _layers(text: str) -> list[str]:
-    """The text as it is, and without one and two layers of JSON escapes."""
-    unescaped = _unescape(text)
-    return list(dict.fromkeys((text, unescaped, _unescape(unescaped))))
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(
-        lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPED_CHARACTERS.get(m[2], m[2]), text
-    )
+def _normalize_readings(text: str) -> str:
+    return "\n".join(map(_normalize, dict.fromkeys(readings_of([text]))))
 
 
 _QUOTATION_MARKS = str.maketrans("", "", "\"'“”‘’`「」『』")
@@ -324,7 +309,7 @@ def validate_verdicts(
     if not verdicts:
         return []
     key_of = resolve_citations((verdict.key for verdict in verdicts), keys)
-    normalized = _normalize_layers(shown)
+    normalized = _normalize_readings(shown)
     valid: dict[str, ModelVerdict] = {}
     contradicted: set[str] = set()
     for verdict in verdicts:

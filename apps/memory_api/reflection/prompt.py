@@ -225,7 +225,6 @@ class PromptParts:
         return values | {
             "shortened": "yes" if is_shortened else "",
             "unexplained": "yes" if self.is_unexplained else "",
-            "evidence": _evidence_text(values),
             "error_category": error.category,
             "error_message": _fence(error.message, "error-message", self.budget["error"]),
             "error_context": _fence(
@@ -325,17 +324,3 @@ def _fence(text: str, label: str, budget: int) -> str:
 
 def _fenced_events(pieces: Sequence[EventPiece], budget: int) -> str:
     return fence_text(fit_events(pieces, budget), label="events")
-
-
-def _evidence_text(values: Mapping[str, str]) -> str:
-    """Right answer, test report, attempts and their differences together, for templates with one
-    placeholder for them.
-    """
-    parts = [
-        ("Right answer:", values["ground_truth"]),
-        ("What the client recorded about the result:", values["recorded_result"]),
-        ("Test report:", values["test_report"]),
-        ("Earlier attempts at the task, newest first:", values["attempts"]),
-        ("Differences between the attempts:", values["comparison"]),
-    ]
-    return "\n".join(f"{title}\n{text}" for title, text in parts if text)
