@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,9 @@ from memory_api.curation.cleanup import CLEANUP, CleanupResult, clean_up_playboo
 from memory_api.curation.consolidation import consolidate
 from memory_api.curation.consolidation.consolidate import MIN_GROWTH_BULLETS
 from memory_api.curation.consolidation.groups import (
-    MAX_GROUP_BULLETS,
-    group_around_leaders,
+    BulletGroup,
     group_by_domain,
+    split_group,
 )
 from memory_api.curation.consolidation.prompt import PINNED_HEADING
 from memory_api.curation.content_checks import MAX_BULLET_CHARACTERS
@@ -239,7 +238,7 @@ async def test_declined_merge_is_not_proposed_again(
     assert "declined" in again.consolidation.rejected[0].reason
 
 
-async def test_large_playbook_is_shown_in_groups_around_what_changed(
+async def test_large_playbook_is_shown_around_what_changed(
     asked: Book, stub: StubProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consolidate, "MAX_WHOLE_BULLETS", 3)
@@ -354,25 +353,18 @@ async def test_consolidation_on_request(
     assert answered.status_code == 404
 
 
-def near(key: str, text: str, cosine: float | None = None) -> NearbyBullet:
-    return NearbyBullet(Bullet(id=key, section="OTHERS", content=text), new_id(), cosine)
+def near(key: str, text: str) -> NearbyBullet:
+    return NearbyBullet(Bullet(id=key, section="OTHERS", content=text), new_id())
 
 
-def test_group_around_a_leader_has_the_nearest_bullets_of_its_tools() -> None:
-    many = [near(f"pat-{n:05d}", f"{ASK} {n}") for n in range(20)]
-    close = [replace(other, cosine=0.9 - n / 100) for n, other in enumerate(many)]
-    tools = {many[1].bullet.id: {"deploy"}, many[0].bullet.id: {"get_user"}}
-    nearest = {leader.bullet.id: close for leader in many}
-    groups = group_around_leaders(many, nearest, tools)
-    assert max(len(group.bullets) for group in groups) == MAX_GROUP_BULLETS
-    keys = [n.bullet.id for group in groups for n in group.bullets]
-    assert len(keys) == len(set(keys))
-    (led,) = group_around_leaders(many[:1], nearest, tools)
-    assert led.bullets[0] == many[0]
-    assert many[1].bullet.id not in {n.bullet.id for n in led.bullets}, "other tools"
-    long = near("pat-00099", " ".join([ASK] * 9))
-    alone = group_around_leaders([long, near("pat-00098", OTHER)], {}, {})
-    assert [list(group.bullets) for group in alone] == [[long]], "only what is to be split"
+def test_large_group_is_split_between_distant_bullets() -> None:
+    bullets = [near(f"pat-{n:05d}", f"{ASK} {n}") for n in range(6)]
+    keys = [nearby.bullet.id for nearby in bullets]
+    neighbors = {key: [other for other in keys if other != key][:3] for key in keys}
+    parts = split_group(BulletGroup(bullets, neighbors), lambda _: 10, 40)
+    assert [[n.bullet.id for n in part.bullets] for part in parts] == [keys[:4], keys[4:]]
+    assert parts[1].neighbors == {keys[4]: [], keys[5]: []}, "only bullets of the same prompt"
+    assert len(split_group(BulletGroup(bullets, neighbors), lambda _: 10, 5)) == 6
 
 
 def test_domains_are_groups() -> None:

@@ -111,7 +111,7 @@ LESSONS = st.lists(
 
 
 def view_of(state: PlaybookState, lessons: list[Lesson]) -> CurationContext:
-    near = [NearbyBullet(bullet, new_id(), 0.9) for bullet in state.bullets.values()]
+    near = [NearbyBullet(bullet, new_id()) for bullet in state.bullets.values()]
     keys = {fingerprint(bullet.content): key for key, bullet in state.bullets.items()}
     same = {n: fingerprint(lesson.text) for n, lesson in enumerate(lessons)}
     same_text = {n: keys[text] for n, text in same.items() if text in keys}

@@ -21,7 +21,7 @@ def near(key: str, status: str = "active") -> NearbyBullet:
     bullet = Bullet.model_validate(
         {"id": key, "section": "OTHERS", "content": f"Advice {key}", "status": status}
     )
-    return NearbyBullet(bullet, new_id(), 0.5)
+    return NearbyBullet(bullet, new_id())
 
 
 def test_bullets_of_the_lessons_own_tools_come_first() -> None:

@@ -28,9 +28,8 @@ from memory_api.curation.tables import CuratedLessonRow
 from memory_api.embeddings.port import Embedder
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryStatus
-from memory_api.memories.search.query import EmbeddedQuery
+from memory_api.memories.search.query import EmbeddedQuery, MemoryRecord
 from memory_api.memories.search.search import search_in_session
-from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.bullet_rows import to_bullet, to_state
 from memory_api.playbooks.models import Bullet, DeltaContextItem, default_search_text
 from memory_api.playbooks.queries import find_bullets
@@ -53,11 +52,10 @@ MAX_COMPARED_PROPOSALS = 200
 
 @dataclass(frozen=True)
 class NearbyBullet:
-    """A bullet near a text. `cosine` is None if it was not computed."""
+    """A bullet near a text."""
 
     bullet: Bullet
     id: UUID
-    cosine: float | None = None
     observation_count: int = 1
 
 
@@ -144,10 +142,7 @@ async def find_nearest_bullets(
     if query.is_empty:
         return []
     hits = await search_in_session(session, query, [ref.address], top_k=NEAREST_PER_LESSON)
-    return [
-        NearbyBullet(to_bullet(hit.memory), hit.memory.id, hit.cosine, hit.memory.observation_count)
-        for hit in hits
-    ]
+    return [to_nearby(hit.memory) for hit in hits]
 
 
 async def load_context(
@@ -293,5 +288,5 @@ def _rejection_reason(row: CuratedLessonRow) -> str:
     return f"{rejected} {row.reason.removeprefix(rejected).strip()}" if row.reason else rejected
 
 
-def to_nearby(row: MemoryRow, cosine: float | None = None) -> NearbyBullet:
-    return NearbyBullet(to_bullet(row), row.id, cosine, row.observation_count)
+def to_nearby(row: MemoryRow | MemoryRecord) -> NearbyBullet:
+    return NearbyBullet(to_bullet(row), row.id, row.observation_count)

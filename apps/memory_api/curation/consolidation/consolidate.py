@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,11 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import transaction_time
 from memory_api.curation.apply import apply_plan
-from memory_api.curation.consolidation.groups import (
-    BulletGroup,
-    group_around_leaders,
-    group_by_domain,
-)
+from memory_api.curation.consolidation.groups import BulletGroup, group_by_domain
 from memory_api.curation.consolidation.model_output import (
     ConsolidationEvidence,
     validate_consolidation,
@@ -26,7 +23,6 @@ from memory_api.curation.consolidation.model_output import (
 from memory_api.curation.consolidation.prompt import (
     NAME,
     build_messages,
-    count_tokens,
     pack_groups,
 )
 from memory_api.curation.content_checks import is_too_long
@@ -48,6 +44,7 @@ from memory_api.curation.queries import (
     list_rejected_merges,
 )
 from memory_api.curation.schemas import ApplyResult, CurationPlan, RejectedLesson
+from memory_api.embeddings.port import Embedder
 from memory_api.llm.errors import LLMOverBudget
 from memory_api.llm.model_session import ModelSession
 from memory_api.llm.structured_output import request_structured
@@ -68,8 +65,8 @@ MIN_INTERVAL = timedelta(minutes=15)
 """Minimum time between two consolidations, also if the model fails."""
 MAX_WHOLE_BULLETS = 200
 """A playbook with more bullets is not compared as a whole, even if it fits the prompt."""
-MAX_LEADERS = 200
-"""Changed bullets of a large playbook that are compared with their neighbors: the newest."""
+MAX_CHANGED, MAX_NEAR = 50, 7
+"""Changed bullets of a large playbook that are shown, the newest, and the nearest ones of each."""
 MAX_PINNED = 30
 """Pinned bullets that a prompt shows as context."""
 MAX_PROMPTS = 4
@@ -173,40 +170,47 @@ async def consolidate_if_due(
 async def _load_material(
     runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, since: int, budget: int
 ) -> _Material:
-    """The whole playbook if it fits one prompt of `budget` estimated tokens; else the bullets near
-    those that changed after version `since`.
+    """The whole playbook if it fits one prompt of `budget` estimated tokens; else the bullets that
+    changed after version `since`, and those near them.
     """
+    embedder = await runtime.get_tenant_embedder(tenant_id)
     async with runtime.sessions.for_tenant(tenant_id) as session:
         playbook = await require_playbook(session, ref)
-        scope, limit = playbook.scope_id, MAX_WHOLE_BULLETS + 1
-        rows = await list_active_bullets(session, scope, pinned=False, limit=limit)
+        list_bullets = partial(list_active_bullets, session, playbook.scope_id)
+        rows = await list_bullets(pinned=False, limit=MAX_WHOLE_BULLETS + 1)
         bullets = [to_nearby(row) for row in reversed(rows)]
-        pinned_rows = await list_active_bullets(session, scope, pinned=True, limit=MAX_PINNED)
+        if len(bullets) < 2 and not any(is_too_long(nearby.bullet) for nearby in bullets):
+            return _Material(playbook.version)
+        changed_rows = await list_bullets(pinned=False, since=since, limit=MAX_CHANGED)
+        changed = [to_nearby(row) for row in reversed(changed_rows)]
+        pinned_rows = await list_bullets(pinned=True, limit=MAX_PINNED)
         pinned = [to_nearby(row) for row in reversed(pinned_rows)]
-        evidence = await _load_evidence(session, playbook, bullets)
-    if len(bullets) < 2 and not any(is_too_long(nearby.bullet) for nearby in bullets):
-        return _Material(playbook.version)
-    embedder = await runtime.get_tenant_embedder(tenant_id)
     if len(bullets) <= MAX_WHOLE_BULLETS:
-        queries = await embed_texts(embedder, [n.bullet.searchable_text for n in bullets])
-        vectors = [query.vector for query in queries]
-        groups = group_by_domain(bullets, vectors, evidence.tools)
-        if sum(count_tokens(group, evidence) for group in groups) <= budget:
-            return _Material(playbook.version, [groups], evidence, pinned)
+        material = await _pack(runtime, embedder, playbook, bullets, pinned, budget)
+        if len(material.prompts) == 1:
+            return material
+    queries = await embed_texts(embedder, [n.bullet.searchable_text for n in changed])
+    shown = {nearby.bullet.id: nearby for nearby in changed}
     async with runtime.sessions.for_tenant(tenant_id) as session:
-        rows = await list_active_bullets(
-            session, scope, pinned=False, since=since, limit=MAX_LEADERS
-        )
-    leaders = [to_nearby(row) for row in rows]
-    queries = await embed_texts(embedder, [n.bullet.searchable_text for n in leaders])
-    async with runtime.sessions.for_tenant(tenant_id) as session:
-        nearest = {
-            leader.bullet.id: await find_nearest_bullets(session, ref, query)
-            for leader, query in zip(leaders, queries, strict=True)
-        }
-        shown = {n.bullet.id: n for near in (leaders, *nearest.values()) for n in near}
-        evidence = await _load_evidence(session, playbook, list(shown.values()))
-    groups = group_around_leaders(leaders, nearest, evidence.tools)
+        for query in queries:
+            found = await find_nearest_bullets(session, ref, query)
+            near = [nearby for nearby in found if not nearby.bullet.pinned]
+            shown |= {nearby.bullet.id: nearby for nearby in near[: MAX_NEAR + 1]}
+    return await _pack(runtime, embedder, playbook, list(shown.values()), pinned, budget)
+
+
+async def _pack(
+    runtime: Runtime,
+    embedder: Embedder,
+    playbook: PlaybookRow,
+    bullets: Sequence[NearbyBullet],
+    pinned: Sequence[NearbyBullet],
+    budget: int,
+) -> _Material:
+    async with runtime.sessions.for_tenant(playbook.tenant_id) as session:
+        evidence = await _load_evidence(session, playbook, bullets)
+    queries = await embed_texts(embedder, [n.bullet.searchable_text for n in bullets])
+    groups = group_by_domain(bullets, [query.vector for query in queries], evidence.tools)
     prompts = pack_groups(groups, evidence, budget)[:MAX_PROMPTS]
     return _Material(playbook.version, prompts, evidence, pinned)
 

@@ -1,23 +1,18 @@
-"""Groups of bullets that a model consolidates together.
-
-A playbook that fits the prompt has one group for each domain. Of a larger one, each bullet that
-changed is a leader, and its group are the bullets that are nearest to it: a rank, because a
-threshold joins all long bullets of one domain, or none (docs/decisions/consolidation.md).
+"""Groups of bullets that a model consolidates together: one for each domain, with near bullets next
+to each other. A threshold of nearness would join all long bullets of one domain, or none
+(docs/decisions/consolidation.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memory_api.curation.content_checks import is_too_long
 from memory_api.curation.context import NearbyBullet
 
-MAX_GROUP_BULLETS = 8
-"""Bullets of a group around a leader, the leader included."""
 SHOWN_NEIGHBORS = 3
 """Bullets that the prompt names as the nearest of a bullet."""
 
@@ -59,45 +54,27 @@ def group_by_domain(
     return [_to_group(domain, bullets, nearness) for domain in ordered]
 
 
-def group_around_leaders(
-    leaders: Sequence[NearbyBullet],
-    nearest: Mapping[str, Sequence[NearbyBullet]],
-    tools: ToolsByKey,
+def split_group(
+    group: BulletGroup, count_tokens: Callable[[NearbyBullet], int], budget: int
 ) -> list[BulletGroup]:
-    """Groups of a leader and the bullets nearest to it, the group with the nearest pair first. No
-    bullet is in two groups, and no group has bullets of disjoint tools. A leader that is too long
-    has a group, if need be of its own: it is to be split.
-
-    `nearest`: key of a leader → the bullets near to it, with the cosines.
+    """The group in parts of at most `budget` tokens. Near bullets are next to each other, so most
+    of them stay together.
     """
-    ranked: dict[str, list[NearbyBullet]] = {}
-    for leader in leaders:
-        key = leader.bullet.id
-        others = [
-            other
-            for other in nearest.get(key, ())
-            if other.bullet.id != key
-            and not other.bullet.pinned
-            and _may_share_domain(tools.get(key, ()), tools.get(other.bullet.id, ()))
-        ]
-        ranked[key] = sorted(others, key=lambda other: (-(other.cosine or 0), other.bullet.id))
-    by_nearness = sorted(
-        (leader for leader in leaders if ranked[leader.bullet.id]),
-        key=lambda leader: (-(ranked[leader.bullet.id][0].cosine or 0), leader.bullet.id),
-    )
-    groups: list[BulletGroup] = []
-    grouped: set[str] = set()
-    for leader in by_nearness:
-        key = leader.bullet.id
-        free = [other for other in ranked[key] if other.bullet.id not in grouped]
-        if key in grouped or not free:
-            continue
-        members = [leader, *free[: MAX_GROUP_BULLETS - 1]]
-        keys = [member.bullet.id for member in members]
-        grouped.update(keys)
-        groups.append(BulletGroup(members, {key: keys[1 : SHOWN_NEIGHBORS + 1]}))
-    alone = (n for n in leaders if n.bullet.id not in grouped and is_too_long(n.bullet))
-    return [*groups, *(BulletGroup([leader], {}) for leader in alone)]
+    parts: list[list[NearbyBullet]] = []
+    left = 0
+    for nearby in group.bullets:
+        left -= count_tokens(nearby)
+        if left < 0 or not parts:
+            parts.append([])
+            left = budget - count_tokens(nearby)
+        parts[-1].append(nearby)
+    return [_part(group, part) for part in parts]
+
+
+def _part(group: BulletGroup, bullets: Sequence[NearbyBullet]) -> BulletGroup:
+    keys = [nearby.bullet.id for nearby in bullets]
+    neighbors = {key: [k for k in group.neighbors[key] if k in keys] for key in keys}
+    return BulletGroup(bullets, neighbors)
 
 
 def _find_domains(bullets: Sequence[NearbyBullet], tools: ToolsByKey) -> list[list[int]]:
@@ -137,7 +114,3 @@ def _order_by_nearness(domain: Sequence[int], nearness: Matrix) -> list[int]:
         ordered.append(max(remaining, key=lambda n: nearness[last, n]))
         remaining.remove(ordered[-1])
     return ordered
-
-
-def _may_share_domain(first: Collection[str], second: Collection[str]) -> bool:
-    return not first or not second or bool(set(first) & set(second))

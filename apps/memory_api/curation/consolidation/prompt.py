@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from memory_api.core.secret_redaction import redact
-from memory_api.curation.consolidation.groups import BulletGroup
+from memory_api.curation.consolidation.groups import BulletGroup, split_group
 from memory_api.curation.consolidation.model_output import ConsolidationEvidence
 from memory_api.curation.content_checks import is_too_long
 from memory_api.curation.context import NearbyBullet
@@ -31,22 +32,22 @@ PINNED_HEADING = "Pinned bullets, which no operation may name"
 def pack_groups(
     groups: Sequence[BulletGroup], evidence: ConsolidationEvidence, budget: int
 ) -> list[list[BulletGroup]]:
-    """The groups as prompts of at most `budget` estimated tokens; a larger group has its own."""
+    """The groups as prompts of at most `budget` estimated tokens."""
     prompts: list[list[BulletGroup]] = []
     left = 0
     for group in groups:
-        size = count_tokens(group, evidence)
-        if not prompts or size > left:
-            prompts.append([])
-            left = budget
-        prompts[-1].append(group)
-        left -= size
+        for part in split_group(group, partial(_count_tokens, group, evidence), budget):
+            size = sum(_count_tokens(group, evidence, nearby) for nearby in part.bullets)
+            if not prompts or size > left:
+                prompts.append([])
+                left = budget
+            prompts[-1].append(part)
+            left -= size
     return prompts
 
 
-def count_tokens(group: BulletGroup, evidence: ConsolidationEvidence) -> int:
-    """The estimated tokens of a group in the prompt."""
-    return sum(estimate_tokens(_format_bullet(n, group, evidence)) + 1 for n in group.bullets)
+def _count_tokens(group: BulletGroup, evidence: ConsolidationEvidence, nearby: NearbyBullet) -> int:
+    return estimate_tokens(_format_bullet(nearby, group, evidence)) + 1
 
 
 def build_messages(
