@@ -30,6 +30,7 @@ from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.memories.search.query import EmbeddedQuery, MemoryRecord
 from memory_api.memories.search.search import search_in_session
+from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.bullet_rows import to_bullet, to_state
 from memory_api.playbooks.models import Bullet, DeltaContextItem, default_search_text
 from memory_api.playbooks.queries import find_bullets
