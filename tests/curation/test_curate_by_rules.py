@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.ids import new_id
-from memory_api.curation.curate import MAX_LESSONS
 from memory_api.curation.schemas import ApplyResult, CurationPlan, lesson_from_inbox
 from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
@@ -134,11 +133,6 @@ async def test_all_lessons_of_batch_are_added(book: Book) -> None:
     assert (len(done.results), len(done.rejected_lessons)) == (12, 0)
     assert {b.content for b in (await book.bullets()).values()} == {o.text for o in many}
     assert len((await book.learn(*many)).known_lessons) == 12
-
-
-async def test_too_many_lessons_are_refused(book: Book) -> None:
-    with pytest.raises(ValueError, match="at most"):
-        await book.think(*(lesson(f"Lesson {n}") for n in range(MAX_LESSONS + 1)))
 
 
 async def test_bullet_deleted_by_person_is_not_added_again(book: Book) -> None:

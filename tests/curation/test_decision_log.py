@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from memory_api.curation.decision_log import list_decisions
-from memory_api.curation.rebase import RebasedPlan
-from memory_api.curation.schemas import KnownLesson, ProposedChange, RejectedLesson
+from memory_api.curation.schemas import Decisions, KnownLesson, ProposedChange, RejectedLesson
 from memory_api.playbooks.models import DeltaContextItem, DeltaResult
 
 
@@ -16,7 +15,7 @@ def add(content: str, *lessons: int) -> ProposedChange:
 
 
 def test_both_bullets_of_a_lesson_with_two_pieces_are_decisions() -> None:
-    plan = RebasedPlan([add("Price all segments.", 0, 1), add("Keep one cabin.", 1)], [], [])
+    plan = Decisions([add("Price all segments.", 0, 1), add("Keep one cabin.", 1)], [], [])
     results = [
         DeltaResult(index=0, type="ADD", action="added", key="pat-00001"),
         DeltaResult(index=1, type="ADD", action="added", key="mis-00001"),
@@ -31,7 +30,7 @@ def test_both_bullets_of_a_lesson_with_two_pieces_are_decisions() -> None:
 def test_change_takes_precedence_over_other_decisions() -> None:
     rejected = RejectedLesson(reason="Only one run.", lessons=[0, 1], remember=True)
     known = [KnownLesson(lesson=n, key="pat-00009", reason="") for n in (0, 1, 2)]
-    plan = RebasedPlan([add("Price all segments.", 0)], known, [rejected])
+    plan = Decisions([add("Price all segments.", 0)], known, [rejected])
     results = [DeltaResult(index=0, type="ADD", action="added", key="pat-00001")]
     assert sorted((d.lesson, d.decision) for d in list_decisions(plan, results)) == [
         (0, "added"),

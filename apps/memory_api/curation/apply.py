@@ -23,10 +23,11 @@ from memory_api.curation.contradictions import (
     quarantine_losers,
 )
 from memory_api.curation.decision_log import save_decisions
-from memory_api.curation.rebase import CurrentPlaybook, RebasedPlan, rebase_plan
+from memory_api.curation.rebase import CurrentPlaybook, rebase_plan
 from memory_api.curation.schemas import (
     ApplyResult,
     CurationPlan,
+    Decisions,
     sources_of,
 )
 from memory_api.memories.index.drafts import fingerprint
@@ -64,7 +65,7 @@ class _Application:
     plan: CurationPlan
     author: ChangeAuthor
     on_applied: OnApplied | None
-    rebased: RebasedPlan = field(default_factory=lambda: RebasedPlan((), (), ()))
+    rebased: Decisions = field(default_factory=Decisions)
     contradictions: Sequence[Contradiction] = ()
     archived: Sequence[str] = ()
     result: ApplyResult | None = None

@@ -9,8 +9,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.curation.queries import list_least_useful_bullets
-from memory_api.curation.rebase import RebasedPlan
-from memory_api.curation.schemas import RejectedLesson
+from memory_api.curation.schemas import Decisions, RejectedLesson
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.bullet_rows import is_active, to_bullet, to_state
 from memory_api.playbooks.editing.plan import ChangePlan
@@ -78,7 +77,7 @@ def _growth(change: ChangePlan) -> int:
     return after - sum(is_active(bullet) for bullet in change.before.values())
 
 
-def drop_last_adds(rebased: RebasedPlan, count: int, playbook: PlaybookRow) -> RebasedPlan:
+def drop_last_adds(rebased: Decisions, count: int, playbook: PlaybookRow) -> Decisions:
     """Without the last `count` ADD deltas, for which there is no room."""
     adds = [n for n, c in enumerate(rebased.changes) if c.delta.type == "ADD"][-count:]
     reason = f"The playbook has reached its limit of {playbook.max_bullets} bullets."

@@ -17,8 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.curation.contradictions import find_weaker_rivals
 from memory_api.curation.queries import WITNESSED
-from memory_api.curation.rebase import RebasedPlan
-from memory_api.curation.schemas import KnownLesson, Lesson, ProposedChange
+from memory_api.curation.schemas import Decisions, KnownLesson, Lesson, ProposedChange
 from memory_api.memories.queries import list_linked_traces
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.bullet_rows import to_bullet
@@ -44,8 +43,8 @@ NOT_REWRITTEN_REASON = "The new wording quotes text of a tool or a user from one
 
 
 async def restrict_unconfirmed(
-    session: AsyncSession, rebased: RebasedPlan, lessons: Sequence[Lesson], state: PlaybookState
-) -> RebasedPlan:
+    session: AsyncSession, rebased: Decisions, lessons: Sequence[Lesson], state: PlaybookState
+) -> Decisions:
     """The plan without unconfirmed changes of bullets that agents receive: such a change counts
     as an observation only. A new bullet with one quarantines no other bullet.
     """
@@ -68,7 +67,7 @@ async def restrict_unconfirmed(
 async def hold_or_confirm(
     session: AsyncSession,
     scope: int,
-    rebased: RebasedPlan,
+    rebased: Decisions,
     lessons: Sequence[Lesson],
     plan: ChangePlan,
 ) -> ChangePlan:

@@ -19,9 +19,10 @@ from memory_api.curation.model_output import (
 )
 from memory_api.curation.prompt import NAME, build_messages, group_equal_lessons
 from memory_api.curation.rebase import drop_inapplicable
-from memory_api.curation.rules import RuleDecisions, decide_by_rules
+from memory_api.curation.rules import decide_by_rules
 from memory_api.curation.schemas import (
     CurationPlan,
+    Decisions,
     KnownLesson,
     Lesson,
     ProposedChange,
@@ -36,8 +37,6 @@ from memory_api.runtime import Runtime, open_model_session
 
 log = structlog.get_logger()
 
-MAX_LESSONS = 50
-"""Lessons of one call of `curate`. A run takes `MAX_BATCH_LESSONS`."""
 PROMPT_TOKENS_DIVISOR = 3
 """Bullets and lessons need at most a third of the tokens that a reflection may show."""
 
@@ -55,10 +54,8 @@ async def curate(
     model its mistake. None if the rules can decide every lesson.
 
     Raises the model's `LLMError`, unless `fallback_to_rules`: then the rules decide and `failure`
-    says why. Raises ValueError for more than `MAX_LESSONS` lessons.
+    says why.
     """
-    if len(lessons) > MAX_LESSONS:
-        raise ValueError(f"{len(lessons)} lessons; one curation takes at most {MAX_LESSONS}")
     queries = None
     if runtime.llm is not None:
         queries = await embed_lessons(await runtime.get_tenant_embedder(tenant_id), lessons)
@@ -84,7 +81,7 @@ async def propose_changes(
     Raises the model's `LLMError` unless rules may stand in.
     """
     by_rules = decide_by_rules(lessons, context)
-    undecided = by_rules.open
+    undecided = sorted({n for change in by_rules.changes for n in change.lessons})
     if model is None or not undecided:
         return _to_plan(lessons, context, by_rules)
     prompt = model.prompt(NAME)
@@ -109,7 +106,7 @@ async def propose_changes(
         update = {"failure": error, "prompt_hash": prompt.hash, "usage": metered.usage()}
         return _to_plan(lessons, context, by_rules).model_copy(update=update)
     by_model = validate_operations(answer, messages.bullet_keys, groups, lessons, context)
-    decisions = RuleDecisions(
+    decisions = Decisions(
         by_model.changes,
         [*by_rules.known_lessons, *by_model.known_lessons],
         [*by_rules.rejected_lessons, *by_model.rejected_lessons],
@@ -119,7 +116,7 @@ async def propose_changes(
 
 
 def _to_plan(
-    lessons: Sequence[Lesson], context: CurationContext, decisions: RuleDecisions
+    lessons: Sequence[Lesson], context: CurationContext, decisions: Decisions
 ) -> CurationPlan:
     applicable, rejected = drop_inapplicable(context.state, decisions.changes)
     return CurationPlan(

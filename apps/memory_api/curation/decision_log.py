@@ -8,8 +8,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.curation.queries import WITNESSED, add_observations, upsert_decisions
-from memory_api.curation.rebase import RebasedPlan
-from memory_api.curation.schemas import Lesson, LessonDecision, RecordedDecision
+from memory_api.curation.schemas import Decisions, Lesson, LessonDecision, RecordedDecision
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.queries import NewLink, add_links
 from memory_api.memories.tables import MemoryRow
@@ -29,7 +28,7 @@ async def save_decisions(
     session: AsyncSession,
     scope: int,
     lessons: Sequence[Lesson],
-    rebased: RebasedPlan,
+    rebased: Decisions,
     results: Sequence[DeltaResult],
     run_id: UUID | None,
 ) -> Sequence[RecordedDecision]:
@@ -79,7 +78,7 @@ async def _add_observations_of_merged(
     await add_observations(session, rows[result.key or ""].id, observation_count)
 
 
-def list_decisions(rebased: RebasedPlan, results: Sequence[DeltaResult]) -> list[RecordedDecision]:
+def list_decisions(rebased: Decisions, results: Sequence[DeltaResult]) -> list[RecordedDecision]:
     """One decision per lesson, or one per bullet if several pieces of a lesson became bullets. A
     change of `when_to_use` alone is no decision.
     """
@@ -99,7 +98,7 @@ def list_decisions(rebased: RebasedPlan, results: Sequence[DeltaResult]) -> list
 
 
 def _decisions_of_changes(
-    rebased: RebasedPlan, results: Sequence[DeltaResult]
+    rebased: Decisions, results: Sequence[DeltaResult]
 ) -> list[RecordedDecision]:
     decisions: dict[tuple[int, str | None], RecordedDecision] = {}
     result_by_index = {result.index: result for result in results}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field, field_validator
@@ -27,6 +26,7 @@ from memory_api.curation.content_checks import (
 from memory_api.curation.context import CurationContext
 from memory_api.curation.rules import MAX_CONTENT_CHARACTERS
 from memory_api.curation.schemas import (
+    Decisions,
     KnownLesson,
     Lesson,
     ProposedChange,
@@ -186,18 +186,12 @@ def extract_key(value: Any) -> str | None:
     return match.group() if match else None
 
 
-@dataclass
-class ValidatedOperations:
-    """The accepted and rejected parts of an answer."""
-
-    changes: list[ProposedChange] = field(default_factory=list[ProposedChange])
-    known_lessons: list[KnownLesson] = field(default_factory=list[KnownLesson])
-    rejected_lessons: list[RejectedLesson] = field(default_factory=list[RejectedLesson])
-
-    def reject(self, operation: CuratorOperation, reason: str, lessons: Sequence[int] = ()) -> None:
-        delta = operation.model_dump(exclude_defaults=True)
-        rejected = RejectedLesson(reason=reason, lessons=list(lessons), delta=delta, retry=True)
-        self.rejected_lessons.append(rejected)
+def reject_operation(
+    operation: CuratorOperation, reason: str, lessons: Sequence[int] = ()
+) -> RejectedLesson:
+    """The rejection of an operation that is not valid; another curation decides on its lessons."""
+    delta = operation.model_dump(exclude_defaults=True)
+    return RejectedLesson(reason=reason, lessons=list(lessons), delta=delta, retry=True)
 
 
 def validate_operations(
@@ -206,7 +200,7 @@ def validate_operations(
     groups: Sequence[Sequence[int]],
     lessons: Sequence[Lesson],
     context: CurationContext,
-) -> ValidatedOperations:
+) -> Decisions:
     """The operations of an answer as proposed changes. A lesson without a valid operation is not
     decided: the next curation decides on it.
 
@@ -214,7 +208,7 @@ def validate_operations(
     that it shows completely. KEEP may also name a bullet of which it shows the title.
     """
     known = {key: context.state.bullets[key] for key in shown}
-    validated = ValidatedOperations()
+    validated = Decisions()
     accepted: list[tuple[CuratorOperation, list[int]]] = []
     for operation in answer.operations:
         numbers = dict.fromkeys(n for n in operation.lessons if 0 < n <= len(groups))
@@ -230,7 +224,8 @@ def validate_operations(
             waiting = context.unconfirmed.get(operation.bullet_id or "", "")
             reason = _check_confirmation(waiting, [lessons[index] for index in lesson_indexes])
         if reason:
-            validated.reject(operation, reason, lesson_indexes)
+            rejected = reject_operation(operation, reason, lesson_indexes)
+            validated.rejected_lessons.append(rejected)
         elif operation.type == "KEEP":
             key = operation.bullet_id or ""
             reason = operation.reasoning or f"Matches bullet {key}."

@@ -13,6 +13,7 @@ from memory_api.curation.context import EarlierDecision
 from memory_api.curation.rules import OPEN_PROPOSAL_REASON
 from memory_api.curation.schemas import (
     CurationPlan,
+    Decisions,
     KnownLesson,
     ProposedChange,
     RejectedLesson,
@@ -68,20 +69,7 @@ class CurrentPlaybook:
     """Fingerprints of the texts that open proposals would add."""
 
 
-@dataclass(frozen=True)
-class RebasedPlan:
-    """The updated plan."""
-
-    changes: Sequence[ProposedChange]
-    known_lessons: Sequence[KnownLesson]
-    rejected_lessons: Sequence[RejectedLesson]
-
-    @property
-    def deltas(self) -> list[DeltaContextItem]:
-        return [candidate.delta for candidate in self.changes]
-
-
-def rebase_plan(plan: CurationPlan, current: CurrentPlaybook) -> RebasedPlan:
+def rebase_plan(plan: CurationPlan, current: CurrentPlaybook) -> Decisions:
     """The plan after the changes of others. A lesson that was added meanwhile is known, a merged
     bullet is replaced by its survivor, and a rewritten bullet is not rewritten again.
     """
@@ -111,7 +99,7 @@ def rebase_plan(plan: CurationPlan, current: CurrentPlaybook) -> RebasedPlan:
     decided |= {known.lesson for known in known_lessons}
     final = set(plan.final_lessons) - decided
     all_rejected = _finalize([*rejected_lessons, *rejected], final)
-    return RebasedPlan(applicable, known_lessons, all_rejected)
+    return Decisions(applicable, known_lessons, all_rejected)
 
 
 def _finalize(

@@ -7,10 +7,10 @@ new bullet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from memory_api.curation.context import CurationContext
 from memory_api.curation.schemas import (
+    Decisions,
     KnownLesson,
     Lesson,
     ProposedChange,
@@ -36,23 +36,9 @@ def choose_section(lesson: Lesson, sections: Sequence[SectionDefinition]) -> str
     return (requested or fallback or known[-1]).name
 
 
-@dataclass
-class RuleDecisions:
-    """The decisions of the rules on lessons."""
-
-    changes: list[ProposedChange] = field(default_factory=list[ProposedChange])
-    known_lessons: list[KnownLesson] = field(default_factory=list[KnownLesson])
-    rejected_lessons: list[RejectedLesson] = field(default_factory=list[RejectedLesson])
-
-    @property
-    def open(self) -> list[int]:
-        """The lessons that would become bullets."""
-        return sorted({n for change in self.changes for n in change.lessons})
-
-
-def decide_by_rules(lessons: Sequence[Lesson], context: CurationContext) -> RuleDecisions:
+def decide_by_rules(lessons: Sequence[Lesson], context: CurationContext) -> Decisions:
     """Decides on every lesson: known, rejected, or part of a new bullet; by descending weight."""
-    decisions = RuleDecisions()
+    decisions = Decisions()
     order = sorted(range(len(lessons)), key=lambda index: (-weigh_lesson(lessons[index]), index))
     added: dict[bytes, ProposedChange] = {}
     for index in order:
@@ -65,7 +51,7 @@ def weigh_lesson(lesson: Lesson) -> float:
 
 
 def _decide_lesson(
-    decisions: RuleDecisions,
+    decisions: Decisions,
     added: dict[bytes, ProposedChange],
     index: int,
     lesson: Lesson,

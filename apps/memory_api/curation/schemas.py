@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import UUID
 
@@ -135,6 +135,19 @@ class RejectedLesson(ResponseModel):
     delta: dict[str, Any] | None = None
     remember: bool = False
     retry: bool = False
+
+
+@dataclass
+class Decisions:
+    """Decisions on lessons: changes of the playbook, lessons that a bullet has, and rejections."""
+
+    changes: list[ProposedChange] = field(default_factory=list[ProposedChange])
+    known_lessons: list[KnownLesson] = field(default_factory=list[KnownLesson])
+    rejected_lessons: list[RejectedLesson] = field(default_factory=list[RejectedLesson])
+
+    @property
+    def deltas(self) -> list[DeltaContextItem]:
+        return [change.delta for change in self.changes]
 
 
 class CurationPlan(ResponseModel):

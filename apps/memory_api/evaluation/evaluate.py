@@ -55,12 +55,9 @@ async def run_evaluators(
     input: EvaluationInput,
     evaluators: Sequence[tuple[str, Evaluator]],
     thresholds: Thresholds,
-    *,
-    fallback_to_rules: bool = False,
 ) -> EvaluationResults:
     """Each evaluator sees the scores of those before it. A model that refuses or gives no valid
-    answer is left out, and `failures` states why. Raises any other `LLMError` of a model; with
-    `fallback_to_rules`, that evaluator is left out as well.
+    answer is left out, and `failures` states why. Raises any other `LLMError` of a model.
     """
     results: dict[str, EvaluatorResult] = {}
     failures: dict[str, LLMError] = {}
@@ -68,8 +65,7 @@ async def run_evaluators(
         try:
             results[name] = await evaluator.evaluate(input)
         except LLMError as error:
-            is_allowed = fallback_to_rules or isinstance(error, NO_OPINION)
-            if not may_use_rules(error, allowed=is_allowed):
+            if not may_use_rules(error, allowed=isinstance(error, NO_OPINION)):
                 raise
             log.warning("evaluated_without_model", evaluator=name, code=error.code)
             failures[name] = error
@@ -112,8 +108,6 @@ async def evaluate_trace(
     trace: TraceRow,
     events: Sequence[Event],
     run_id: UUID,
-    *,
-    fallback_to_rules: bool = False,
 ) -> EvaluationResults:
     """Run the configured evaluators; nothing is stored. Raises as `run_evaluators` does."""
     read = partial(evaluation_input, trace, events, run_id)
@@ -121,7 +115,7 @@ async def evaluate_trace(
     input = read() if size <= MAX_SIZE_WITHOUT_THREAD else await asyncio.to_thread(read)
     evaluators = open_evaluators(runtime.settings, runtime.llm)
     thresholds = thresholds_of(runtime.settings)
-    return await run_evaluators(input, evaluators, thresholds, fallback_to_rules=fallback_to_rules)
+    return await run_evaluators(input, evaluators, thresholds)
 
 
 async def store_evaluation(

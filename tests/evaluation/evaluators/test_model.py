@@ -210,19 +210,6 @@ async def test_refusal_costs_only_the_opinion(llm: LLM, stub: StubProvider) -> N
     assert (found.verdict, found.proven) == (OutcomeType.SUCCESS, True)
 
 
-async def test_other_evaluators_count_when_model_fails(llm: LLM, stub: StubProvider) -> None:
-    stub.behave = lambda call: rate_limited()
-    evaluators = [
-        ("deterministic", DeterministicEvaluator()),
-        ("llm", ModelEvaluator(llm, settings())),
-    ]
-    run = case(BOOKED, test_report=junit(1))
-    found = await run_evaluators(run, evaluators, Thresholds(), fallback_to_rules=True)
-    assert list(found.found) == ["deterministic"]
-    assert isinstance(found.failure, LLMRateLimited)
-    assert found.verdict is OutcomeType.SUCCESS
-
-
 async def test_long_run_is_truncated_and_errors_are_kept(llm: LLM, stub: StubProvider) -> None:
     rows = [row for n in range(400) for row in call("read", f"page {n}", "lorem ipsum " * 60)]
     rows[300] = {"event_type": "error_event", "content": "disk full on volume seven"}

@@ -34,7 +34,6 @@ from memory_api.curation.context import (
 )
 from memory_api.curation.model_output import (
     ModelCuration,
-    ValidatedOperations,
     find_long_texts,
 )
 from memory_api.curation.queries import (
@@ -43,7 +42,7 @@ from memory_api.curation.queries import (
     list_bullet_tools,
     list_rejected_merges,
 )
-from memory_api.curation.schemas import ApplyResult, CurationPlan, RejectedLesson
+from memory_api.curation.schemas import ApplyResult, CurationPlan, Decisions, RejectedLesson
 from memory_api.embeddings.port import Embedder
 from memory_api.llm.errors import LLMOverBudget
 from memory_api.llm.model_session import ModelSession
@@ -231,7 +230,7 @@ async def _load_evidence(
 async def _consolidate(
     runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, material: _Material, model: ModelSession
 ) -> ConsolidationResult:
-    validated = ValidatedOperations()
+    validated = Decisions()
     prompt = model.prompt(NAME) if material.prompts else None
     metered = MeteredLLM(model.llm)
     for groups in material.prompts:

@@ -21,12 +21,12 @@ from memory_api.curation.context import NearbyBullet
 from memory_api.curation.model_output import (
     CuratorOperation,
     ModelCuration,
-    ValidatedOperations,
     check_merge,
     redacted_texts,
+    reject_operation,
     to_delta,
 )
-from memory_api.curation.schemas import ProposedChange, new_delta
+from memory_api.curation.schemas import Decisions, ProposedChange, new_delta
 from memory_api.text.quotations import has_address
 from memory_api.text.similarity import containment
 
@@ -51,17 +51,17 @@ class ConsolidationEvidence:
 
 def validate_consolidation(
     answer: ModelCuration, groups: Sequence[BulletGroup], evidence: ConsolidationEvidence
-) -> ValidatedOperations:
+) -> Decisions:
     """The operations of an answer as proposed changes. KEEP and bullets without an operation stay
     as they are.
     """
     limits = _Limits(groups, evidence)
-    validated = ValidatedOperations()
+    validated = Decisions()
     for operation in answer.operations:
         if operation.type == "KEEP":
             continue
         if reason := limits.find_objection(operation):
-            validated.reject(operation, reason)
+            validated.rejected_lessons.append(reject_operation(operation, reason))
             continue
         limits.changed.update(operation.keys)
         limits.deleted_count += operation.type == "DELETE"
