@@ -134,7 +134,9 @@ def run(options: argparse.Namespace) -> int:
             file.write(json.dumps(document) + "\n")
             file.flush()
     for control in (False, True):
-        scores = [done[line["id"]]["score"] for line in lines if bool(line.get("control")) is control]
+        scores = [
+            done[line["id"]]["score"] for line in lines if bool(line.get("control")) is control
+        ]
         name = "controls" if control else "tasks with conventions"
         sys.stdout.write(f"{name}: {sum(scores):.0f} of {len(scores)} right\n")
     ignored = Counter(kind for line in lines for kind in done[line["id"]]["ignored"])
