@@ -14,6 +14,8 @@ from tests.rules.sources import ROOT
 DOCUMENTS = (
     "*.md",
     "sdk/*.md",
+    "prompts/README.md",
+    "deploy/citus/README.md",
     "sdk/typescript/*.md",
     "docs/**/*.md",
     "docs/*.txt",
