@@ -30,10 +30,6 @@ PARSER = re._parser  # type: ignore[attr-defined]
 
 DISTILLATION = "memory_api.embeddings.model"
 """Makes the bundled model, once; needs libraries that the service does not."""
-BOUNDED: dict[str, tuple[int, str]] = {
-    r"^(?P<agent>.*?)\s*\([^)]{1,80}\)\s*$": (128, "`Event.agent`"),
-}
-"""Pattern → the maximum length of its input, and where it is enforced."""
 
 
 @dataclass(frozen=True)
@@ -205,17 +201,12 @@ def is_slow(rule: Rule, text: str) -> bool:
     return grows_faster_than_input(search, NOTICEABLE_SECONDS)
 
 
-def test_patterns_take_linear_time_or_have_bounded_input() -> None:
+def test_patterns_take_linear_time() -> None:
     slow: list[str] = []
     for rule in all_rules():
-        length, _ = BOUNDED.get(rule.pattern.pattern, (TEXT_LENGTH, ""))
-        texts = hostile_texts(rule.pattern, length)
+        texts = hostile_texts(rule.pattern, TEXT_LENGTH)
         slow += [f"{rule.pattern.pattern!r} on {x[:40]!r}" for x in texts if is_slow(rule, x)][:1]
     assert slow == []
-
-
-def test_bounded_patterns_exist() -> None:
-    assert BOUNDED.keys() <= {rule.pattern.pattern for rule in all_rules()}
 
 
 @pytest.mark.parametrize("pattern", [r"\s*\([^)]*\)\s*$", r"\s+$", r"\w+\("])

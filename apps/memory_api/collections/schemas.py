@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AfterValidator, AliasChoices, Field
+from pydantic import AfterValidator, Field
 
 from memory_api.core.schemas import (
     Name,
     Page,
+    ProjectId,
     ResponseModel,
     TenantRequest,
     UnitFloat,
@@ -46,9 +47,7 @@ class CreateCollectionRequest(TenantRequest):
     """A new collection."""
 
     name: CollectionName
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
+    project_id: ProjectId = None
     description: str = Field(
         default="", max_length=2_000, description="What it contains. A planner chooses by it."
     )

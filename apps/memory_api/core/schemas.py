@@ -52,6 +52,12 @@ def _validate_playbook_name(name: str) -> str:
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
 PlaybookName = Annotated[Name, AfterValidator(_validate_playbook_name)]
+ProjectId = Annotated[Name | None, Field(validation_alias=AliasChoices("project_id", "project"))]
+"""The project of a request; `project` is accepted too."""
+PlaybookField = Annotated[
+    PlaybookName | None, Field(validation_alias=AliasChoices("playbook", "dataset"))
+]
+"""The playbook of a request; `dataset` is accepted too."""
 
 
 def fold_tags(tags: Iterable[str]) -> list[str]:

@@ -12,6 +12,7 @@ from memory_api.core.schemas import (
     Name,
     Page,
     PlaybookName,
+    ProjectId,
     ResponseModel,
     TenantRequest,
     UtcDatetime,
@@ -46,9 +47,7 @@ class CreateAgentRunRequest(TenantRequest):
     query: Annotated[str, StringConstraints(strip_whitespace=True)] = Field(
         min_length=1, max_length=10_000
     )
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
+    project_id: ProjectId = None
     playbook: PlaybookName | None = Field(
         default=None,
         validation_alias=AliasChoices("playbook", "dataset"),

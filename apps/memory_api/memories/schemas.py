@@ -13,7 +13,8 @@ from memory_api.core.schemas import (
     Metadata,
     Name,
     Page,
-    PlaybookName,
+    PlaybookField,
+    ProjectId,
     ResponseModel,
     RowMetadata,
     Tags,
@@ -105,9 +106,7 @@ LAYER_BY_KIND = {
 class CreateMemoryRequest(TenantRequest):
     """A memory that the client wrote."""
 
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
+    project_id: ProjectId = None
     kind: MemoryKind = MemoryKind.REFLECTION
     content: str = Field(min_length=1, max_length=100_000)
     title: Name | None = None
@@ -320,9 +319,7 @@ class MemoryLinkPage(Page[MemoryLink]):
 class SearchRequest(TenantRequest):
     """Parameters of every search. A list means any of its values; an empty list does not filter."""
 
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
+    project_id: ProjectId = None
     query_text: str = Field(max_length=10_000, description="Empty: order by usefulness.")
     top_k: int = Field(default=10, ge=0, le=1000, description="Maximum number of results.")
     kinds: list[MemoryKind] = Field(default_factory=list, max_length=len(MemoryKind))
@@ -359,9 +356,7 @@ class SearchMemoriesRequest(SearchRequest):
     """A hybrid search over the memories of a project."""
 
     layers: list[MemoryLayer] = Field(default_factory=list, max_length=len(MemoryLayer))
-    playbook: PlaybookName | None = Field(
-        default=None, validation_alias=AliasChoices("playbook", "dataset")
-    )
+    playbook: PlaybookField = None
     related: bool = Field(
         default=False,
         description="Add, in `related`, at most `top_k` memories that mention the same tools, "

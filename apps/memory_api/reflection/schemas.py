@@ -13,7 +13,8 @@ from memory_api.core.schemas import (
     MAX_EVENTS,
     Metadata,
     Name,
-    PlaybookName,
+    PlaybookField,
+    ProjectId,
     ResponseModel,
     Tags,
     TenantRequest,
@@ -78,12 +79,8 @@ class ReflectionResult(ResponseModel):
 class GenerateReflectionRequest(TenantRequest):
     """An agent run to reflect on."""
 
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
-    playbook: PlaybookName | None = Field(
-        default=None, validation_alias=AliasChoices("playbook", "dataset")
-    )
+    project_id: ProjectId = None
+    playbook: PlaybookField = None
     session_id: Name | None = None
     events: list[Event] = Field(min_length=1, max_length=MAX_EVENTS)
     outcome: OutcomeType
@@ -180,9 +177,7 @@ class RunAccepted(ResponseModel):
 class CreateReflectionRequest(TenantRequest):
     """A reflection that the client wrote."""
 
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
+    project_id: ProjectId = None
     session_id: Name | None = None
     reflection_text: str = Field(min_length=1, max_length=100_000)
     strategy_text: str | None = Field(default=None, min_length=1, max_length=100_000)
@@ -212,9 +207,7 @@ ReflectionKind = TypeAliasType(
 class QueryReflectionsRequest(TenantRequest):
     """A search for reflections. A list means any of its values."""
 
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
+    project_id: ProjectId = None
     query_text: str | None = Field(default=None, max_length=10_000)
     k: int = Field(
         default=5,

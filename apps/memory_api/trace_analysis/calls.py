@@ -23,7 +23,7 @@ MAX_LISTED_IDS = 5
 _MAX_TOOLS = 12
 _MAX_CALLS_BETWEEN = 12
 _MAX_VALUE_LENGTH = 64
-_ANNOTATION = re.compile(r"\s*\([^)]{1,80}\)\s*$")
+_ANNOTATION = re.compile(r"\([^()]{1,80}\)$")
 _ROLES = frozenset(
     {"ai", "assistant", "bot", "chatbot", "developer", "function", "human", "model"}
     | {"system", "tool", "user"}
@@ -43,7 +43,7 @@ def agent_steps(events: Sequence[Event]) -> dict[str, int]:
     agents took part. `Orchestrator (thought)` is `Orchestrator`.
     """
     acting = [e for e in events if e.event_type in (EventType.LLM_RESPONSE, EventType.TOOL_CALL)]
-    names = [_ANNOTATION.sub("", event.agent) for event in acting if event.agent]
+    names = [_ANNOTATION.sub("", event.agent.strip()).rstrip() for event in acting if event.agent]
     counts = Counter(name for name in names if name.casefold() not in _ROLES)
     return dict(counts) if len(counts) > 1 else {}
 

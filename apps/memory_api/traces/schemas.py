@@ -22,6 +22,7 @@ from memory_api.core.schemas import (
     Name,
     Page,
     PlaybookName,
+    ProjectId,
     RequestModel,
     ResponseModel,
     RowMetadata,
@@ -127,9 +128,7 @@ class CreateTraceRequest(ExpectationRequest):
     `metadata`.
     """
 
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
+    project_id: ProjectId = None
     external_id: Name | None = Field(
         default=None,
         validation_alias=AliasChoices("external_id", "id"),

@@ -10,6 +10,7 @@ from pydantic import AliasChoices, Field, StringConstraints
 from memory_api.core.schemas import (
     Name,
     PlaybookName,
+    ProjectId,
     ResponseModel,
     TenantRequest,
     with_examples,
@@ -25,9 +26,7 @@ class RunWorkflowRequest(TenantRequest):
     playbook: PlaybookName = Field(
         default="default", validation_alias=AliasChoices("playbook", "dataset")
     )
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
+    project_id: ProjectId = None
     task_key: Name | None = Field(
         default=None, description="Traces with the same key are attempts at one task."
     )

@@ -38,7 +38,7 @@ returning r.id
 
 -- name: shared_reply
 -- The part of a batch's answer that is about a run.
-select text from llm_replies where tenant_id = :tenant and run_id = :run and request_hash = 'shared'
+select l.text from llm_replies l where l.tenant_id = :tenant and l.run_id = :run and l.request_hash = 'shared'
 
 -- name: share_replies
 -- Stores the part of a batch's answer that is about a run, as a reply that this run has paid for. Not for a run that has ended meanwhile.

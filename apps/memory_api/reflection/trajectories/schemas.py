@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 from typing_extensions import TypeAliasType
 
-from memory_api.core.schemas import MAX_EVENTS, Name, PlaybookName, TenantRequest
+from memory_api.core.schemas import MAX_EVENTS, Name, PlaybookName, ProjectId, TenantRequest
 from memory_api.playbooks.models import VerdictTag
 from memory_api.reflection.schemas import ModelFailure
 
@@ -94,9 +94,7 @@ class SubmittedTrajectory(Trajectory):
 class ReflectOnTrajectoryRequest(TenantRequest):
     """A trajectory to reflect on."""
 
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
+    project_id: ProjectId = None
     trajectory: SubmittedTrajectory
     ground_truth: str = Field(default="", description="The correct answer; empty if unknown.")
     test_report: str = Field(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from pydantic import AliasChoices, BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from memory_api.core.schemas import (
     MAX_EVENTS,
     Name,
-    PlaybookName,
+    PlaybookField,
+    ProjectId,
     ResponseModel,
     TenantRequest,
 )
@@ -23,17 +24,13 @@ from memory_api.traces.tools import ToolDefinition, Tools
 class ReflectOnTranscriptRequest(TenantRequest):
     """A session to reflect on."""
 
-    project_id: Name | None = Field(
-        default=None, validation_alias=AliasChoices("project_id", "project")
-    )
+    project_id: ProjectId = None
     messages: list[dict[str, Any]] = Field(
         min_length=1,
         max_length=MAX_EVENTS,
         description="`{role, content}`, or the lines of a session file as objects.",
     )
-    playbook: PlaybookName | None = Field(
-        default=None, validation_alias=AliasChoices("playbook", "dataset")
-    )
+    playbook: PlaybookField = None
     cited_ids: list[Name] | None = Field(
         default=None,
         max_length=1000,
