@@ -23,7 +23,7 @@ from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.schemas import MemoryKind
 from memory_api.memories.tables import MemoryLinkRow, MemoryRow
-from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.bullet_rows import bullets_by_key
 from memory_api.playbooks.editing.edits import apply_deltas_to_playbook, update_settings
 from memory_api.playbooks.inbox.inbox import add_lessons
 from memory_api.playbooks.models import Bullet, DeltaContextItem, VerdictTag
@@ -31,7 +31,7 @@ from memory_api.playbooks.queries import (
     ensure_playbook,
     find_bullets,
     get_playbook,
-    list_all_bullets,
+    list_bullets_as_of,
     list_versions,
 )
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
@@ -111,8 +111,8 @@ class Book:
     async def bullets(self) -> dict[str, Bullet]:
         playbook = await self.row()
         async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
-            rows = await list_all_bullets(session, playbook.scope_id)
-            return {row.key: to_bullet(row) for row in rows}
+            rows = await list_bullets_as_of(session, playbook.scope_id)
+            return bullets_by_key(rows)
 
     async def memory(self, key: str) -> MemoryRow:
         playbook = await self.row()

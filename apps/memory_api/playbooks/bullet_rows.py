@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 from sqlalchemy import Select, tuple_
@@ -69,36 +69,6 @@ def order_bullets(
     return query.order_by(MemoryRow.usefulness, MemoryRow.key)
 
 
-class BulletColumns(Protocol):
-    """The columns of a bullet: a `MemoryRow`, or a result row with the same column names."""
-
-    key: Any
-    section: Any
-    content: Any
-    searchable_text: Any
-    keywords: Any
-    helpful: Any
-    harmful: Any
-    neutral: Any
-    when_to_use: Any
-    title: Any
-    tags: Any
-    status: Any
-    pinned: Any
-    metadata_: Any
-
-    @property
-    def awaiting_confirmation(self) -> Any: ...
-
-
-class BulletRecord(StatementRow):
-    """A row of `bullets_as_of`. Empty, zero and default values are None."""
-
-    @property
-    def metadata_(self) -> dict[str, Any]:
-        return {SOURCE_TRAJECTORY: self["source_trajectory"]}
-
-
 class FoundBullet(NamedTuple):
     """A bullet as `BULLET_COLUMNS` returns it from a search."""
 
@@ -125,15 +95,6 @@ class FoundBullet(NamedTuple):
         """The key, under its name in a `Bullet`."""
         return self.key
 
-    @property
-    def metadata_(self) -> dict[str, Any]:
-        return {SOURCE_TRAJECTORY: self.source_trajectory}
-
-    @property
-    def awaiting_confirmation(self) -> bool:
-        """A search finds active bullets, and only quarantined ones wait."""
-        return False
-
 
 BULLET_COLUMNS = SearchColumns(
     FoundBullet,
@@ -145,95 +106,37 @@ BULLET_COLUMNS = SearchColumns(
 )
 
 
-def to_bullet(row: BulletColumns | FoundBullet) -> Bullet:
-    return to_bullet_list([row])[0]
-
-
-def to_bullet_list(rows: Iterable[BulletColumns | FoundBullet]) -> list[Bullet]:
-    """A `searchable_text` of None means the default one."""
-    return to_bullets(
-        (
-            row.key,
-            row.section,
-            row.content,
-            row.searchable_text,
-            row.keywords and list(row.keywords),
-            row.when_to_use,
-            row.title,
-            row.tags and list(row.tags),
-            row.status,
-            row.pinned,
-            row.awaiting_confirmation,
-            row.metadata_.get(SOURCE_TRAJECTORY),
-            row.helpful,
-            row.harmful,
-            row.neutral,
-            None,
-            0,
-        )
-        for row in rows
-    )
-
-
-def bullets_by_key(rows: Iterable[BulletRecord]) -> dict[str, Bullet]:
-    return {bullet.id: bullet for bullet in to_bullets(rows)}
-
-
 _BULLETS = TypeAdapter(list[Bullet])
+_COLUMNS = {"key", *Bullet.model_fields} - {"id", SOURCE_TRAJECTORY}
+Columns = Mapping[str, Any] | StatementRow
+"""The columns of a bullet by name."""
 
 
-def to_bullets(rows: Iterable[Iterable[Any]]) -> list[Bullet]:
-    """Rows with the columns of the query `as_of` as bullets. Validates all of them in one call,
-    which is the fastest way for playbooks of ten thousand bullets.
+def to_bullet(row: MemoryRow) -> Bullet:
+    columns = {name: getattr(row, name) for name in _COLUMNS}
+    columns[SOURCE_TRAJECTORY] = row.metadata_.get(SOURCE_TRAJECTORY)
+    return to_bullets([columns])[0]
+
+
+def to_bullets(rows: Iterable[Columns]) -> list[Bullet]:
+    """The bullets with these columns. An empty or missing column has the default of its field, and
+    a null `searchable_text` is made of the other texts. Validates all in one call, which is the
+    fastest way for playbooks of ten thousand bullets.
     """
     bullets: list[dict[str, Any]] = []
-    for (
-        key,
-        section,
-        content,
-        searchable_text,
-        keywords,
-        when_to_use,
-        title,
-        tags,
-        status,
-        pinned,
-        awaiting_confirmation,
-        source_trajectory,
-        helpful,
-        harmful,
-        neutral,
-        _position,
-        _seq,
-    ) in rows:
-        words = searchable_text
-        if words is None:
-            is_plain = not (when_to_use or title or keywords)
-            words = (
-                content
-                if is_plain
-                else join_search_text(when_to_use or "", title or "", content, keywords or [])
-            )
-        bullets.append(
-            {
-                "id": key,
-                "section": section or "",
-                "content": content,
-                "searchable_text": words,
-                "keywords": keywords or [],
-                "helpful": helpful or 0,
-                "harmful": harmful or 0,
-                "source_trajectory": source_trajectory or "",
-                "neutral": neutral or 0,
-                "when_to_use": when_to_use or "",
-                "title": title or "",
-                "tags": tags or [],
-                "status": status or "active",
-                "pinned": pinned or False,
-                "awaiting_confirmation": awaiting_confirmation or False,
-            }
-        )
+    for row in rows:
+        bullet = {"section": "", "content": ""} | {
+            name: value for name, value in row.items() if value
+        }
+        if row["searchable_text"] is None:
+            texts = (bullet.get("when_to_use", ""), bullet.get("title", ""), row["content"])
+            bullet["searchable_text"] = join_search_text(*texts, bullet.get("keywords", []))
+        bullets.append(bullet)
     return _BULLETS.validate_python(bullets)
+
+
+def bullets_by_key(rows: Iterable[Columns]) -> dict[str, Bullet]:
+    return {bullet.id: bullet for bullet in to_bullets(rows)}
 
 
 def bullet_columns(bullet: Bullet) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
-from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.core.statements import StatementRow, fetch_rows, load_statement
 from memory_api.memories.index.scopes import ensure_scopes
 from memory_api.memories.queries import has_any_tag
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.memories.tables import LabelRow, MemoryRow, MemoryVectorRow
-from memory_api.playbooks.bullet_rows import BulletOrder, BulletRecord, order_bullets
+from memory_api.playbooks.bullet_rows import BulletOrder, order_bullets
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.sections import SectionDefinition
 from memory_api.playbooks.tables import (
@@ -108,24 +108,6 @@ async def count_reviews(session: AsyncSession, project_id: str) -> Sequence[Revi
     """The playbooks of a project by name, at most 200, with their waiting reviews."""
     values = {"tenant": current_tenant_id(session), "project": project_id}
     return [ReviewCount(*row) for row in await fetch_rows(session, COUNT_REVIEWS, values)]
-
-
-async def list_all_bullets(session: AsyncSession, scope: int) -> Sequence[Any]:
-    """Every bullet that is not deleted, as columns, in the order of the playbook."""
-    names = "id key section content searchable_text keywords helpful harmful neutral when_to_use"
-    names += " title tags status pinned awaiting_confirmation"
-    columns = [getattr(MemoryRow, name) for name in names.split()]
-    rows = await session.execute(
-        select(*columns, MemoryRow.metadata_.label("metadata_"))
-        .where(
-            MemoryRow.tenant_id == current_tenant_id(session),
-            MemoryRow.scope_id == scope,
-            MemoryRow.key.is_not(None),
-            MemoryRow.status != MemoryStatus.DELETED,
-        )
-        .order_by(MemoryRow.position.nulls_last(), MemoryRow.seq)
-    )
-    return rows.all()
 
 
 async def find_bullets(
@@ -299,7 +281,7 @@ async def list_bullets_as_of(
     scope: int,
     version: int = CURRENT_VERSION,
     ids: Sequence[UUID] | None = None,
-) -> list[BulletRecord]:
+) -> list[StatementRow]:
     """The bullets of a version, all or those with these IDs, by position and then by age. Bullets
     without a position come last.
     """
@@ -309,7 +291,7 @@ async def list_bullets_as_of(
         "version": version,
         "ids": ids,
     }
-    rows = await fetch_rows(session, BULLETS_AS_OF, parameters, BulletRecord)
+    rows = await fetch_rows(session, BULLETS_AS_OF, parameters)
     return sorted(sorted(rows, key=itemgetter("seq")), key=itemgetter("position"))
 
 

@@ -11,7 +11,7 @@ select m.key, m.section, m.content,
        nullif(m.keywords, '{}') keywords, m.when_to_use, m.title, nullif(m.tags, '{}') tags, nullif(m.status, 'active') status,
        nullif(m.pinned, false) pinned, nullif(m.awaiting_confirmation, false) awaiting_confirmation,
        m.metadata ->> 'source_trajectory' source_trajectory, nullif(m.helpful, 0) helpful,
-       nullif(m.harmful, 0) harmful, nullif(m.neutral, 0) neutral, coalesce(m.position::bigint, 2147483648) as position, m.seq
+       nullif(m.harmful, 0) harmful, nullif(m.neutral, 0) neutral, coalesce(m.position::bigint, 2147483648) as position, m.seq, m.id memory_id
 from memories m
 where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.playbook_version <= cast(:version as int)
   and m.status <> 'deleted'
@@ -19,7 +19,7 @@ where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.
 union all
 select m.key, s.section, s.content, s.searchable_text, nullif(s.keywords, '{}'), s.when_to_use, s.title, nullif(s.tags, '{}'),
        nullif(s.status, 'active'), nullif(s.pinned, false), null, m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
-       nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq
+       nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq, m.id
 from generate_series(0, 30) c(length_class)
 cross join lateral (
     select b.*
@@ -34,7 +34,7 @@ where :ids is null and m.tenant_id = :tenant and m.scope_id = :scope and m.key i
 union all
 select m.key, s.section, s.content, s.searchable_text, nullif(s.keywords, '{}'), s.when_to_use, s.title, nullif(s.tags, '{}'),
        nullif(s.status, 'active'), nullif(s.pinned, false), null, m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
-       nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq
+       nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq, m.id
 from unnest(:ids) g(bullet_id)
 cross join lateral (
     select b.*

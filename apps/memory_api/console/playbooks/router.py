@@ -15,7 +15,7 @@ from memory_api.console.rendering import render_page
 from memory_api.console.visit import Visit
 from memory_api.core.errors import HanseiError
 from memory_api.memories.schemas import SettableStatus
-from memory_api.playbooks.bullet_rows import BulletOrder, to_bullet_list
+from memory_api.playbooks.bullet_rows import BulletOrder, to_bullets
 from memory_api.playbooks.bullets.router import create_bullet, list_bullets
 from memory_api.playbooks.bullets.schemas import CreateBulletRequest
 from memory_api.playbooks.editing.edits import require_playbook
@@ -101,7 +101,7 @@ async def show_search(
     ref = PlaybookRef(visit.project, name)
     preview = await preview_render(runtime, caller.tenant_id, ref, options)
     shown = preview.decisions[:top_k]
-    bullets = to_bullet_list(hit.memory for hit, _ in shown)
+    bullets = to_bullets(hit.memory._asdict() for hit, _ in shown)
     return render_page(
         visit,
         "playbooks/hits.html" if visit.is_partial else "playbooks/search.html",

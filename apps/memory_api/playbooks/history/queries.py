@@ -12,9 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.resources import read_sql
-from memory_api.core.statements import fetch_rows, load_statement, parse_statement
+from memory_api.core.statements import StatementRow, fetch_rows, load_statement, parse_statement
 from memory_api.memories.tables import MemoryRevisionRow
-from memory_api.playbooks.bullet_rows import BulletRecord
 
 FIRST_ACTIVE_BULLETS = parse_statement(
     f"select b.* from ({read_sql('playbooks/queries.sql', 'bullets_as_of')}) b"
@@ -35,7 +34,7 @@ class DifferentBullets:
 
 async def list_first_active_bullets(
     session: AsyncSession, scope: int, version: int, limit: int
-) -> Sequence[BulletRecord]:
+) -> Sequence[StatementRow]:
     """The first active bullets of a version, by position and then by age."""
     parameters = {
         "tenant": current_tenant_id(session),
@@ -44,7 +43,7 @@ async def list_first_active_bullets(
         "ids": None,
         "limit": limit,
     }
-    return await fetch_rows(session, FIRST_ACTIVE_BULLETS, parameters, BulletRecord)
+    return await fetch_rows(session, FIRST_ACTIVE_BULLETS, parameters)
 
 
 async def find_different_bullets(

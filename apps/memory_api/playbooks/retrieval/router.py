@@ -11,7 +11,7 @@ from memory_api.api.problems import problems
 from memory_api.api.route import RedactingRoute
 from memory_api.core.schemas import body_example
 from memory_api.memories.search.query import to_search_options
-from memory_api.playbooks.bullet_rows import to_bullet_list
+from memory_api.playbooks.bullet_rows import to_bullets
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval import retrieve
 from memory_api.playbooks.retrieval.retrieve import RenderOptions
@@ -56,7 +56,7 @@ async def search_bullets(
     found = await retrieve.search_bullets(
         runtime, caller.tenant_id, playbook, body.query_text, **options
     )
-    bullets = to_bullet_list(hit.memory for hit in found.hits)
+    bullets = to_bullets(hit.memory._asdict() for hit in found.hits)
     for bullet in bullets if body.section_filter else ():
         bullet.section = requested_spelling(
             found.sections, bullet.section, body.section_filter or ()

@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.memories.schemas import MemoryKind
-from memory_api.playbooks.bullet_rows import sections_of, to_bullet
+from memory_api.playbooks.bullet_rows import is_active, sections_of, to_bullets
 from memory_api.playbooks.citations import extract_cited_ids
-from memory_api.playbooks.queries import get_playbook, list_all_bullets
+from memory_api.playbooks.queries import get_playbook, list_bullets_as_of
 from memory_api.reflection.bullet_usage import MIN_OVERLAP, UsedBullet, lexical_overlap
 from memory_api.reflection.context import ReflectionInput
 from memory_api.reflection.schemas import ReflectionResult
@@ -65,10 +65,11 @@ class TranscriptLearner(TraceLearner):
             return replace(input, playbook=None, used_bullets=(), served_texts={}, cited=cited)
         slugs = [section.slug for section in sections_of(playbook)]
         cited = find_citations(base.context.events, slugs) if sent is None else sent
+        rows = await list_bullets_as_of(session, playbook.scope_id)
         active = {
-            row.key: UsedBullet(row.key, to_bullet(row), "cited", None, row.id)
-            for row in await list_all_bullets(session, playbook.scope_id)
-            if row.status == "active"
+            bullet.id: UsedBullet(bullet.id, bullet, "cited", None, row.memory_id)
+            for bullet, row in zip(to_bullets(rows), rows, strict=True)
+            if is_active(bullet)
         }
         used = [bullet for bullet in base.used_bullets if bullet.key in active]
         keys = {bullet.key for bullet in used}
