@@ -19,7 +19,7 @@ from memory_api.llm.untrusted_text import fence_text
 from memory_api.llm.wrappers import MeteredLLM
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.memories.search.query import SearchFilters
-from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.bullet_rows import to_bullets
 from memory_api.playbooks.citations import extract_cited_ids
 from memory_api.playbooks.errors import PlaybookNotFound
 from memory_api.playbooks.models import SearchQuery, SearchResult
@@ -175,14 +175,15 @@ async def _search(
         )
     except PlaybookNotFound:
         return None, []
+    bullets = to_bullets(hit.memory._asdict() for hit in found.hits)
     return found.retrieval_id, [
         SearchResult(
-            bullet=to_bullet(hit.memory),
+            bullet=bullet,
             vector_score=hit.vector_score,
             bm25_score=hit.bm25_score,
             combined_score=hit.combined_score,
         )
-        for hit in found.hits
+        for bullet, hit in zip(bullets, found.hits, strict=True)
     ]
 
 
