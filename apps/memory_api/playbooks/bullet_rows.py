@@ -14,7 +14,7 @@ from memory_api.core.pagination import Cursor, invalid_cursor
 from memory_api.core.statements import StatementRow
 from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
-from memory_api.memories.search.query import SearchColumns
+from memory_api.memories.search.query import MemoryRecord, SearchColumns
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.models import Bullet, join_search_text
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
@@ -112,7 +112,7 @@ Columns = Mapping[str, Any] | StatementRow
 """The columns of a bullet by name."""
 
 
-def to_bullet(row: MemoryRow) -> Bullet:
+def to_bullet(row: MemoryRow | MemoryRecord) -> Bullet:
     columns = {name: getattr(row, name) for name in _COLUMNS}
     columns[SOURCE_TRAJECTORY] = row.metadata_.get(SOURCE_TRAJECTORY)
     return to_bullets([columns])[0]
@@ -125,9 +125,8 @@ def to_bullets(rows: Iterable[Columns]) -> list[Bullet]:
     """
     bullets: list[dict[str, Any]] = []
     for row in rows:
-        bullet = {"section": "", "content": ""} | {
-            name: value for name, value in row.items() if value
-        }
+        bullet: dict[str, Any] = {"section": "", "content": "", "searchable_text": ""}
+        bullet.update((name, value) for name, value in row.items() if value)
         if row["searchable_text"] is None:
             texts = (bullet.get("when_to_use", ""), bullet.get("title", ""), row["content"])
             bullet["searchable_text"] = join_search_text(*texts, bullet.get("keywords", []))
