@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.sql import ClauseElement
 
-from memory_api.core.db import asyncpg_connection
+from memory_api.core.db import asyncpg_connection, current_tenant_id
 from memory_api.core.db_errors import DatabaseUnavailable, translate_connection_errors
 from memory_api.core.disk_space import record_if_disk_full
 from memory_api.core.resources import read_sql
@@ -85,13 +85,16 @@ async def fetch_rows(
     parameters: Mapping[str, Any],
     row_class: type[StatementRow] = StatementRow,
 ) -> list[Any]:
-    """Execute a statement after the pending changes of the session. The columns that it returns
-    are those of the driver: JSON is decoded. Raises `DatabaseUnavailable` and `PostgresError`.
+    """Execute a statement after the pending changes of the session. `:tenant` is that of the
+    session unless `parameters` name one. The columns that it returns are those of the driver: JSON
+    is decoded. Raises `DatabaseUnavailable` and `PostgresError`.
     """
     changes = session.sync_session
     if changes.new or changes.dirty or changes.deleted:
         await session.flush()
     driver = await asyncpg_connection(session)
+    if "tenant" in statement.parameters and "tenant" not in parameters:
+        parameters = {**parameters, "tenant": current_tenant_id(session)}
     values = [parameters[name] for name in statement.parameters]
     try:
         with translate_connection_errors():

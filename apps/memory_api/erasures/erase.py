@@ -163,7 +163,7 @@ class _Erasing:
 
     async def _erase_person(self, subject: str) -> None:
         """Erase the traces and memories of a person, batch by batch."""
-        parameters = {"tenant": self.tenant_id, "subject": subject, "limit": TRACES_PER_BATCH}
+        parameters = {"subject": subject, "limit": TRACES_PER_BATCH}
         while True:
             async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
                 traces = await fetch_column(session, SUBJECT_TRACES, parameters)
@@ -184,10 +184,8 @@ class _Erasing:
                 )
             )
             ids = {*trace_ids, *memory_ids, *learned}
-            sources = {"tenant": tenant, "ids": list(ids)}
-            ids |= set(await fetch_column(session, DERIVED_MEMORIES, sources))
-            sources["ids"] = list(ids)
-            derived = await fetch_rows(session, DERIVED_BULLETS, sources)
+            ids |= set(await fetch_column(session, DERIVED_MEMORIES, {"ids": list(ids)}))
+            derived = await fetch_rows(session, DERIVED_BULLETS, {"ids": list(ids)})
             for bullet_id, key, status, project_id, playbook, only_from_them in derived:
                 if only_from_them:
                     ids.add(bullet_id)
@@ -200,9 +198,8 @@ class _Erasing:
             memories = await self._lock(session, ids, trace_ids)
             erased = [memory.id for memory in memories]
             await erase_memories(session, memories)
-            parameters = {"tenant": tenant, "ids": list(ids)}
             for statement in (*SCRUBS, ERASE_RESPONSES):
-                await fetch_rows(session, statement, parameters)
+                await fetch_rows(session, statement, {"ids": list(ids)})
             deleted = await delete_traces(session, trace_ids, with_episodes=False)
             for kind, targets in (("memory", erased), ("trace", trace_ids)):
                 await add_tombstones(
@@ -232,11 +229,8 @@ class _Erasing:
                 .with_for_update()
             )
             memories += [row for row in rows if row.content]
-            await fetch_rows(
-                session, LOCK_TRACES, {"tenant": self.tenant_id, "ids": list(trace_ids)}
-            )
-            sources = {"tenant": self.tenant_id, "ids": list(ids)}
-            found = set(await fetch_column(session, DERIVED_MEMORIES, sources)) - ids
+            await fetch_rows(session, LOCK_TRACES, {"ids": list(trace_ids)})
+            found = set(await fetch_column(session, DERIVED_MEMORIES, {"ids": list(ids)})) - ids
             ids |= found
         return memories
 
@@ -276,20 +270,11 @@ class _Erasing:
             count = ROWS_PER_BATCH
             while count == ROWS_PER_BATCH:
                 async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
-                    count = await fetch_value(
-                        session,
-                        ERASE_ROWS,
-                        {
-                            "tenant": self.tenant_id,
-                            "table_name": table,
-                            "limit": ROWS_PER_BATCH,
-                        },
-                    )
+                    parameters = {"table_name": table, "limit": ROWS_PER_BATCH}
+                    count = await fetch_value(session, ERASE_ROWS, parameters)
                 self.counts[table] += int(count or 0)
         async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
-            own = {"tenant": self.tenant_id, "run_id": self.run.id}
-            await fetch_rows(session, ERASE_TICKETS, own)
-            await fetch_rows(session, ERASE_OTHER_RUNS, own)
-            parameters = {"tenant": self.tenant_id, "table_name": "tenants", "limit": 1}
-            await fetch_rows(session, ERASE_ROWS, parameters)
+            await fetch_rows(session, ERASE_TICKETS, {})
+            await fetch_rows(session, ERASE_OTHER_RUNS, {"run_id": self.run.id})
+            await fetch_rows(session, ERASE_ROWS, {"table_name": "tenants", "limit": 1})
         self.counts = Counter({name: count for name, count in self.counts.items() if count})

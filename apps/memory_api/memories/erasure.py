@@ -29,10 +29,7 @@ async def erase_memories(session: AsyncSession, memories: Sequence[MemoryRow]) -
         return
     await unindex_memories(session, [memory for memory in memories if memory.status == "active"])
     await session.flush()
-    parameters = {
-        "tenant": current_tenant_id(session),
-        "ids": [memory.id for memory in memories],
-    }
+    parameters = {"ids": [memory.id for memory in memories]}
     await fetch_rows(session, ERASE_MEMORIES, parameters)
     await fetch_rows(session, ERASE_HISTORY, parameters)
     await fetch_rows(session, ERASE_RELATIONS, parameters)

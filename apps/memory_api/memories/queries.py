@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
 from memory_api.core.schemas import fold_tags
-from memory_api.core.statements import compile_statement, fetch_rows, load_statement
+from memory_api.core.statements import compile_statement, fetch_rows, fetch_value, load_statement
 from memory_api.memories.index.scopes import ScopeAddress, find_scopes
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.memories.tables import (
@@ -207,11 +207,7 @@ async def find_same_text(
     if not contents:
         return {}
     scopes, fingerprints = zip(*contents, strict=True)
-    parameters = {
-        "tenant": current_tenant_id(session),
-        "scopes": scopes,
-        "fingerprints": fingerprints,
-    }
+    parameters = {"scopes": scopes, "fingerprints": fingerprints}
     rows = await fetch_rows(session, FIND_SAME_TEXT, parameters)
     return {(scope, bytes(fingerprint)): memory_id for scope, fingerprint, memory_id in rows}
 
@@ -239,26 +235,19 @@ async def find_memory_id(session: AsyncSession, address: ScopeAddress, key: str)
     scope = (await find_scopes(session, [address])).get(address)
     if scope is None:
         return None
-    parameters = {"tenant": current_tenant_id(session), "scope": scope, "key": key}
-    rows = await fetch_rows(session, _ID_BY_KEY, parameters)
-    return rows[0].id if rows else None
+    return await fetch_value(session, _ID_BY_KEY, {"scope": scope, "key": key})
 
 
 async def lock_memories(session: AsyncSession, memory_ids: Collection[UUID]) -> None:
     """Locks these memories for an update, in the order of their IDs."""
     if memory_ids:
-        parameters = {"tenant": current_tenant_id(session), "ids": list(memory_ids)}
-        await fetch_rows(session, LOCK_MEMORIES, parameters)
+        await fetch_rows(session, LOCK_MEMORIES, {"ids": list(memory_ids)})
 
 
 async def add_observation(session: AsyncSession, memory_ids: Collection[UUID]) -> None:
     """Counts one more observation of each of these memories."""
     if memory_ids:
-        await fetch_rows(
-            session,
-            ADD_OBSERVATION,
-            {"tenant": current_tenant_id(session), "ids": list(memory_ids)},
-        )
+        await fetch_rows(session, ADD_OBSERVATION, {"ids": list(memory_ids)})
 
 
 async def count_indexed(session: AsyncSession) -> dict[int, int]:

@@ -106,8 +106,8 @@ class ReviewCount:
 
 async def count_reviews(session: AsyncSession, project_id: str) -> Sequence[ReviewCount]:
     """The playbooks of a project by name, at most 200, with their waiting reviews."""
-    values = {"tenant": current_tenant_id(session), "project": project_id}
-    return [ReviewCount(*row) for row in await fetch_rows(session, COUNT_REVIEWS, values)]
+    rows = await fetch_rows(session, COUNT_REVIEWS, {"project": project_id})
+    return [ReviewCount(*row) for row in rows]
 
 
 async def find_bullets(
@@ -285,27 +285,21 @@ async def list_bullets_as_of(
     """The bullets of a version, all or those with these IDs, by position and then by age. Bullets
     without a position come last.
     """
-    parameters = {
-        "tenant": current_tenant_id(session),
-        "scope": scope,
-        "version": version,
-        "ids": ids,
-    }
+    parameters = {"scope": scope, "version": version, "ids": ids}
     rows = await fetch_rows(session, BULLETS_AS_OF, parameters)
     return sorted(sorted(rows, key=itemgetter("seq")), key=itemgetter("position"))
 
 
 async def list_provenance_links(session: AsyncSession, bullet_id: UUID) -> Sequence[Any]:
-    parameters = {"tenant": current_tenant_id(session), "bullet": bullet_id}
-    return await fetch_rows(session, PROVENANCE, parameters)
+    return await fetch_rows(session, PROVENANCE, {"bullet": bullet_id})
 
 
 async def list_bullet_versions(
     session: AsyncSession, bullet_id: UUID, *, after: int, limit: int
 ) -> Sequence[Any]:
     """Versions of a bullet, oldest first. Returns `limit` + 1 rows if there is a next page."""
-    parameters = {"tenant": current_tenant_id(session), "bullet": bullet_id, "after": after}
-    return await fetch_rows(session, BULLET_VERSIONS, parameters | {"limit": limit + 1})
+    parameters = {"bullet": bullet_id, "after": after, "limit": limit + 1}
+    return await fetch_rows(session, BULLET_VERSIONS, parameters)
 
 
 async def list_verdicts_of_trace(
@@ -339,8 +333,7 @@ async def list_verdicts(
 
 async def count_uses(session: AsyncSession, since: datetime, until: datetime) -> None:
     """Adds the bullets that retrievals in (since, until] returned to their use counts."""
-    parameters = {"tenant": current_tenant_id(session), "since": since, "until": until}
-    await fetch_rows(session, COUNT_USES, parameters)
+    await fetch_rows(session, COUNT_USES, {"since": since, "until": until})
 
 
 async def get_proposal(

@@ -31,10 +31,9 @@ async def delete_traces(
 
     A run of one of them that is in progress fails when it saves its result.
     """
-    tenant = current_tenant_id(session)
-    parameters = {"tenant": tenant, "ids": list(trace_ids)}
-    run_ids = list(await fetch_column(session, ERASE_RUNS, parameters))
-    await fetch_rows(session, ERASE_REPLIES, {"tenant": tenant, "ids": run_ids})
+    parameters = {"ids": list(trace_ids)}
+    run_ids = await fetch_column(session, ERASE_RUNS, parameters)
+    await fetch_rows(session, ERASE_REPLIES, {"ids": run_ids})
     await fetch_rows(session, ERASE_QUERIES, parameters)
     await fetch_rows(session, ERASE_RESPONSES, parameters)
     await fetch_rows(session, DELETE_AGENT_RUNS, parameters)
@@ -42,7 +41,7 @@ async def delete_traces(
         episodes = await session.scalars(
             select(MemoryRow)
             .where(
-                MemoryRow.tenant_id == tenant,
+                MemoryRow.tenant_id == current_tenant_id(session),
                 MemoryRow.trace_id.in_(trace_ids),
                 MemoryRow.kind == "episode",
             )

@@ -301,7 +301,6 @@ async def load_attempt_events(
         session,
         ATTEMPT_EVENTS,
         {
-            "tenant": current_tenant_id(session),
             "ids": list(trace_ids),
             "first": MAX_FIRST_EVENTS,
             "last": MAX_LAST_EVENTS,
@@ -389,9 +388,4 @@ async def list_trace_identities(
     """
     if not trace_ids:
         return []
-    parameters = {
-        "tenant": current_tenant_id(session),
-        "ids": list(trace_ids),
-        "most": limit,
-    }
-    return await fetch_rows(session, TRACE_IDENTITIES, parameters)
+    return await fetch_rows(session, TRACE_IDENTITIES, {"ids": list(trace_ids), "most": limit})

@@ -17,7 +17,6 @@ from pydantic_core import to_json
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import Conflict, InvalidRequest
 from memory_api.core.ids import new_id
 from memory_api.core.statements import fetch_column, fetch_rows, load_statement
@@ -173,8 +172,8 @@ async def insert_events(session: AsyncSession, events: Sequence[tuple[UUID, int,
     if not events:
         return
     trace_ids, first_seqs, texts = zip(*events, strict=True)
-    values = {"trace_id": trace_ids, "first": first_seqs, "events": texts}
-    await fetch_rows(session, INSERT_EVENTS, {"tenant": current_tenant_id(session), **values})
+    parameters = {"trace_id": trace_ids, "first": first_seqs, "events": texts}
+    await fetch_rows(session, INSERT_EVENTS, parameters)
 
 
 def events_json(events: Sequence[Event]) -> str:

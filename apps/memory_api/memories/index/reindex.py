@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from pgvector import HalfVector
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_column, fetch_rows, load_statement
 from memory_api.memories.index.scopes import ensure_labels
-from memory_api.memories.index.writer import INSERT_POSTINGS, delete_postings
+from memory_api.memories.index.writer import delete_postings, insert_postings
 from memory_api.memories.schemas import MemoryStatus
 
 LIST_TOKENIZERS = load_statement("memories/index/index.sql", "list_tokenizers")
@@ -37,15 +36,14 @@ class IndexedMemory(NamedTuple):
 
 async def find_tokenizers(session: AsyncSession) -> Sequence[str]:
     """The tokenizers of a tenant's memories, active or not."""
-
-    return await fetch_column(session, LIST_TOKENIZERS, {"tenant": current_tenant_id(session)})
+    return await fetch_column(session, LIST_TOKENIZERS, {})
 
 
 async def find_indexed(
     session: AsyncSession, tokenizer: str, limit: int
 ) -> Sequence[IndexedMemory]:
     """Any memories with the terms of this tokenizer."""
-    parameters = {"tenant": current_tenant_id(session), "tokenizer": tokenizer, "limit": limit}
+    parameters = {"tokenizer": tokenizer, "limit": limit}
     return [IndexedMemory(*row) for row in await fetch_rows(session, FIND_INDEXED, parameters)]
 
 
@@ -60,40 +58,19 @@ async def replace_terms(
     weights. Skips memories that have changed since they were read. Returns the number of updated
     ones.
     """
-    tenant = current_tenant_id(session)
     texts = {"ids": [row.id for row in rows], "text_hashes": [row.text_hash for row in rows]}
-    of_tokenizer = {"tenant": tenant, "tokenizer": old_tokenizer}
-    locked = await fetch_rows(session, LOCK_INDEXED, of_tokenizer | texts)
+    locked = await fetch_rows(session, LOCK_INDEXED, {"tokenizer": old_tokenizer, **texts})
     if not locked:
         return 0
     active = [row for row in locked if row.status == MemoryStatus.ACTIVE]
     old_postings = [(row.scope_id, term, row.seq) for row in active for term in row.terms]
     if old_postings:
         await delete_postings(session, old_postings)
-    await _insert_postings(session, tenant, active, weights)
+    await insert_postings(session, [(row, weights[row.seq]) for row in active])
     terms = [",".join(map(str, sorted(weights[row.seq]))) for row in locked]
-    parameters = {
-        "tenant": tenant,
-        "tokenizer": new_tokenizer,
-        "seqs": [row.seq for row in locked],
-        "terms": terms,
-    }
-    await fetch_rows(session, SET_TERMS, parameters)
+    lists = {"seqs": [row.seq for row in locked], "terms": terms}
+    await fetch_rows(session, SET_TERMS, {"tokenizer": new_tokenizer, **lists})
     return len(locked)
-
-
-async def _insert_postings(
-    session: AsyncSession,
-    tenant: UUID,
-    memories: Sequence[Any],
-    weights: Mapping[int, Mapping[int, float]],
-) -> None:
-    rows = [(row.scope_id, t, row.seq, w) for row in memories for t, w in weights[row.seq].items()]
-    if rows:
-        scopes, terms, seqs, values = map(list, zip(*rows, strict=True))
-        lists = {"scopes": scopes, "terms": terms, "seqs": seqs, "weights": values}
-        parameters = {"tenant": tenant, "many": len(rows), **lists}
-        await fetch_rows(session, INSERT_POSTINGS, parameters)
 
 
 FIND_MISSING_VECTORS = load_statement("memories/index/index.sql", "find_missing_vectors")
@@ -130,8 +107,7 @@ async def model_label_id(session: AsyncSession, label: str) -> int:
 
 async def count_vectors(session: AsyncSession, model: int) -> dict[int, int]:
     """Scope ID → number of vectors of this model."""
-    parameters = {"tenant": current_tenant_id(session), "model": model}
-    rows = await fetch_rows(session, COUNT_VECTORS, parameters)
+    rows = await fetch_rows(session, COUNT_VECTORS, {"model": model})
     return {row.scope_id: row.vector_count for row in rows}
 
 
@@ -139,12 +115,7 @@ async def find_missing_vectors(
     session: AsyncSession, backfill: BackfillRange, after: int, limit: int
 ) -> Sequence[MissingVector]:
     """The next memories, by `seq` above `after`, without a vector of the target model."""
-    parameters = {
-        "tenant": current_tenant_id(session),
-        **backfill._asdict(),
-        "after": after,
-        "limit": limit,
-    }
+    parameters = {**backfill._asdict(), "after": after, "limit": limit}
     rows = await fetch_rows(session, FIND_MISSING_VECTORS, parameters)
     return [MissingVector(*row) for row in rows]
 
@@ -158,13 +129,11 @@ async def store_vectors(
     """Stores vectors of shape (len(rows), dimensions). Skips memories whose text has changed.
     Returns the number of new vectors.
     """
-    tenant = current_tenant_id(session)
-    await fetch_rows(session, LOCK_MEMORIES, {"tenant": tenant, "ids": [row.id for row in rows]})
+    await fetch_rows(session, LOCK_MEMORIES, {"ids": [row.id for row in rows]})
     stored = await fetch_rows(
         session,
         STORE_VECTORS,
         {
-            "tenant": tenant,
             **backfill._asdict(),
             "seqs": [row.seq for row in rows],
             "text_hashes": [row.text_hash for row in rows],
@@ -178,8 +147,7 @@ async def find_unused_models(session: AsyncSession, grace: timedelta) -> dict[in
     """Label ID → label of the models whose vectors can be deleted. `grace` is how long search may
     still use a model after it was active.
     """
-    parameters = {"tenant": current_tenant_id(session), "grace": grace}
-    rows = await fetch_rows(session, FIND_UNUSED_MODELS, parameters)
+    rows = await fetch_rows(session, FIND_UNUSED_MODELS, {"grace": grace})
     return {row.id: row.name for row in rows}
 
 
@@ -190,12 +158,10 @@ async def delete_vectors(
     target model. Returns the `seq` of the memories.
     """
     parameters = {
-        "tenant": current_tenant_id(session),
         "scope": backfill.scope,
         "model": backfill.source,
         "remaining_model": backfill.target,
         "after": after,
         "limit": limit,
     }
-
     return await fetch_column(session, DELETE_VECTORS, parameters)

@@ -54,9 +54,7 @@ async def find_scopes(
     if missing:
         projects, types, names = zip(*missing, strict=True)
         parameters = {"projects": projects, "types": types, "names": names}
-        rows = await fetch_rows(
-            session, FIND_SCOPES, {"tenant": current_tenant_id(session), **parameters}
-        )
+        rows = await fetch_rows(session, FIND_SCOPES, parameters)
         known |= {(project, type_, name): scope for project, type_, name, scope in rows}
     return {address: known[address] for address in sorted(wanted & known.keys())}
 
@@ -93,8 +91,7 @@ async def find_labels(session: AsyncSession, names: Iterable[LabelName]) -> dict
     missing = sorted(wanted - known.keys())
     if missing:
         types, label_names = zip(*missing, strict=True)
-        parameters = {"tenant": current_tenant_id(session), "types": types, "names": label_names}
-        rows = await fetch_rows(session, FIND_LABELS, parameters)
+        rows = await fetch_rows(session, FIND_LABELS, {"types": types, "names": label_names})
         known |= {(type_, name): number for type_, name, number in rows}
     return {name: known[name] for name in wanted & known.keys()}
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -160,7 +160,7 @@ async def index_memories(
     labels = await ensure_labels(session, set[LabelName]().union(*names))
     for batch in _batches(pairs):
         await _insert_vectors(session, batch, labels)
-        await _insert_postings(session, batch)
+        await insert_postings(session, ((memory, item.weights) for memory, item in batch))
     await _add_to_stats(session, [memory.scope_id for memory, _ in pairs], +1)
 
 
@@ -187,7 +187,6 @@ async def _insert_vectors(
         session,
         INSERT_VECTORS,
         {
-            "tenant": current_tenant_id(session),
             "many": len(rows),
             "scopes": [m.scope_id for m, *_ in rows],
             "models": [labels["model", model] for _, model, _ in rows],
@@ -204,22 +203,15 @@ async def _insert_vectors(
     )
 
 
-async def _insert_postings(session: AsyncSession, pairs: Sequence[IndexedPair]) -> None:
-    rows = [(m.scope_id, term, m.seq, w) for m, item in pairs for term, w in item.weights.items()]
+async def insert_postings(
+    session: AsyncSession, memories: Iterable[tuple[Any, Mapping[int, float]]]
+) -> None:
+    """Inserts the postings of memories: (a row with `scope_id` and `seq`, term ID → weight)."""
+    rows = [(m.scope_id, term, m.seq, w) for m, weights in memories for term, w in weights.items()]
     if rows:
-        scopes, terms, seqs, weights = zip(*rows, strict=True)
-        await fetch_rows(
-            session,
-            INSERT_POSTINGS,
-            {
-                "tenant": current_tenant_id(session),
-                "many": len(rows),
-                "scopes": scopes,
-                "terms": terms,
-                "seqs": seqs,
-                "weights": weights,
-            },
-        )
+        scopes, terms, seqs, values = zip(*rows, strict=True)
+        lists = {"scopes": scopes, "terms": terms, "seqs": seqs, "weights": values}
+        await fetch_rows(session, INSERT_POSTINGS, {"many": len(rows), **lists})
 
 
 async def unindex_memories(session: AsyncSession, memories: Sequence[MemoryRow]) -> None:
@@ -251,9 +243,8 @@ async def unindex_memories(session: AsyncSession, memories: Sequence[MemoryRow])
 
 async def unindex_scope(session: AsyncSession, scope: int) -> None:
     """Removes all memories of a scope from the search index. The caller prevents new ones."""
-    parameters = {"tenant": current_tenant_id(session), "scope": scope}
-    count = await fetch_value(session, DELETE_SCOPE_VECTORS, parameters)
-    await fetch_rows(session, DELETE_SCOPE_POSTINGS, parameters)
+    count = await fetch_value(session, DELETE_SCOPE_VECTORS, {"scope": scope})
+    await fetch_rows(session, DELETE_SCOPE_POSTINGS, {"scope": scope})
     if count:
         await _insert_deltas(session, {scope: -count})
 
@@ -262,7 +253,7 @@ async def delete_postings(session: AsyncSession, postings: Sequence[tuple[int, i
     """Deletes postings (scope ID, term ID, seq)."""
     scopes, terms, seqs = map(list, zip(*postings, strict=True))
     parameters = {"scopes": scopes, "terms": terms, "seqs": seqs}
-    await fetch_rows(session, DELETE_POSTINGS, {"tenant": current_tenant_id(session), **parameters})
+    await fetch_rows(session, DELETE_POSTINGS, parameters)
 
 
 async def _add_to_stats(session: AsyncSession, scopes: Sequence[int], sign: int) -> None:
@@ -278,7 +269,6 @@ async def _insert_deltas(session: AsyncSession, deltas: Mapping[int, int]) -> No
         session,
         INSERT_STATS,
         {
-            "tenant": current_tenant_id(session),
             "many": len(scopes),
             "scopes": scopes,
             "ids": [new_id() for _ in scopes],

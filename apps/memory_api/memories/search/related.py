@@ -8,7 +8,6 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.queries import get_memories
 from memory_api.memories.tables import MemoryRow
@@ -35,7 +34,6 @@ async def find_related(
     if not memory_ids or not limit:
         return []
     parameters = {
-        "tenant": current_tenant_id(session),
         "project": project_id,
         "ids": list(memory_ids[:MAX_SEEDS]),
         "limit": limit + len(memory_ids),

@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
-from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.index.drafts import PreparedMemory, fingerprint
 from memory_api.memories.index.writer import (
@@ -110,7 +109,6 @@ async def _delete_all_bullets(
         session,
         DELETE_BULLETS,
         {
-            "tenant": current_tenant_id(session),
             "scope": playbook.scope_id,
             "version": playbook.version,
             "reason": author.reason,

@@ -19,7 +19,6 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.playbooks.ref import PlaybookRef
 
@@ -78,7 +77,6 @@ async def list_effects(
     sides by basis). Returns `limit` + 1 rows if there is a next page. With `key`, only this bullet.
     """
     parameters = {
-        "tenant": current_tenant_id(session),
         "project": playbook.project_id,
         "playbook": playbook.name,
         "since": period.since,

@@ -36,13 +36,7 @@ async def list_first_active_bullets(
     session: AsyncSession, scope: int, version: int, limit: int
 ) -> Sequence[StatementRow]:
     """The first active bullets of a version, by position and then by age."""
-    parameters = {
-        "tenant": current_tenant_id(session),
-        "scope": scope,
-        "version": version,
-        "ids": None,
-        "limit": limit,
-    }
+    parameters = {"scope": scope, "version": version, "ids": None, "limit": limit}
     return await fetch_rows(session, FIRST_ACTIVE_BULLETS, parameters)
 
 
@@ -50,13 +44,7 @@ async def find_different_bullets(
     session: AsyncSession, scope: int, first: int, last: int, limit: int | None
 ) -> DifferentBullets:
     """The bullets that differ between two versions, in any order; at most `limit` of them."""
-    parameters = {
-        "tenant": current_tenant_id(session),
-        "scope": scope,
-        "first": first,
-        "last": last,
-        "limit": limit,
-    }
+    parameters = {"scope": scope, "first": first, "last": last, "limit": limit}
     rows = await fetch_rows(session, DIFFERENT_BULLETS, parameters)
     return DifferentBullets([row.id for row in rows], rows[0].difference_count if rows else 0)
 

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.statements import compile_statement, fetch_rows, load_statement
+from memory_api.core.statements import compile_statement, fetch_column, fetch_value, load_statement
 from memory_api.playbooks.tables import InboxLessonRow, PlaybookCurationRow, PlaybookRow
 
 IS_REFLECTING = load_statement("playbooks/queries.sql", "is_reflecting")
@@ -67,8 +67,7 @@ async def find_unfinished_runs(session: AsyncSession, run_ids: Collection[UUID])
     """Those of these runs that are queued or running."""
     if not run_ids:
         return set()
-    parameters = {"tenant": current_tenant_id(session), "runs": list(run_ids)}
-    return {row.id for row in await fetch_rows(session, UNFINISHED_RUNS, parameters)}
+    return set(await fetch_column(session, UNFINISHED_RUNS, {"runs": list(run_ids)}))
 
 
 async def list_oldest_lessons(
@@ -105,8 +104,7 @@ async def list_taken_lessons(
 
 async def count_lessons(session: AsyncSession, scope: int, limit: int) -> int:
     """The number of lessons in the inbox, at most `limit`."""
-    parameters = {"tenant": current_tenant_id(session), "scope": scope, "limit": limit}
-    return (await fetch_rows(session, _COUNT_LESSONS, parameters))[0][0]
+    return await fetch_value(session, _COUNT_LESSONS, {"scope": scope, "limit": limit})
 
 
 async def is_reflecting(
@@ -116,12 +114,11 @@ async def is_reflecting(
     one of the next in the queue.
     """
     parameters = {
-        "tenant": current_tenant_id(session),
         "project": playbook.project_id,
         "playbook": playbook.name,
         "except_run": except_run,
     }
-    return (await fetch_rows(session, IS_REFLECTING, parameters))[0][0]
+    return await fetch_value(session, IS_REFLECTING, parameters)
 
 
 async def release_lessons(session: AsyncSession, scope: int) -> None:

@@ -16,7 +16,7 @@ from uuid import UUID
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import Sessions, current_tenant_id
+from memory_api.core.db import Sessions
 from memory_api.core.ids import is_signed_id
 from memory_api.core.statements import fetch_value, load_statement
 
@@ -93,5 +93,4 @@ async def is_retrieval_id(session: AsyncSession, scope_id: int, retrieval_id: UU
 
 async def _load_secret(session: AsyncSession) -> bytes:
     """The tenant's secret. Inserts one if there is none."""
-    parameters = {"tenant": current_tenant_id(session), "new_secret": os.urandom(SECRET_BYTES)}
-    return await fetch_value(session, RETRIEVAL_SECRET, parameters)
+    return await fetch_value(session, RETRIEVAL_SECRET, {"new_secret": os.urandom(SECRET_BYTES)})

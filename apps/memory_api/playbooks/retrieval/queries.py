@@ -9,7 +9,7 @@ from uuid import UUID
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import current_tenant_id, tenant_transaction
+from memory_api.core.db import tenant_transaction
 from memory_api.core.resources import read_sql
 from memory_api.core.statements import fetch_rows, load_statement
 
@@ -36,5 +36,4 @@ async def list_served_traces(
     with the trace that names them: rows (id, kind, query, created_at, trace_id,
     outcome, task_description).
     """
-    values = {"tenant": current_tenant_id(session), "scope": scope, "key": key, "limit": limit}
-    return await fetch_rows(session, SERVED_TRACES, values)
+    return await fetch_rows(session, SERVED_TRACES, {"scope": scope, "key": key, "limit": limit})

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.memories.tables import MemoryRow
@@ -46,11 +45,7 @@ async def find_bullets_to_quarantine(session: AsyncSession, scope: int) -> dict[
     """The bullets to quarantine, as key → reason. The base rate of a bullet is that of the other
     bullets of its playbook.
     """
-    parameters = {
-        "tenant": current_tenant_id(session),
-        "scope": scope,
-        "min_harmful": MIN_HARMFUL_VERDICTS,
-    }
+    parameters = {"scope": scope, "min_harmful": MIN_HARMFUL_VERDICTS}
     return {
         row.key: quarantine_reason(row.helpful, row.harmful)
         for row in await fetch_rows(session, HARMFUL_BULLETS, parameters)

@@ -346,7 +346,6 @@ async def submit_verdict(
 
 async def _check_references(session: AsyncSession, ref: PlaybookRef, verdict: NewVerdict) -> None:
     parameters = {
-        "tenant": current_tenant_id(session),
         "project": ref.project_id,
         "playbook": ref.name,
         "trace": verdict.trace_id,
