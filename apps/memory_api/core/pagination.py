@@ -133,10 +133,14 @@ def to_page(
     page: type[PageT],
     rows: Sequence[Any],
     limit: int,
-    to_item: Callable[[Any], Any],
+    to_item: Callable[[Any], Any] = lambda row: row,
     to_cursor: Callable[[Any], Cursor] = time_and_id_cursor,
 ) -> PageT:
-    """A page of at most `limit` items out of up to `limit + 1` rows."""
+    """A page of at most `limit` items out of up to `limit + 1` rows. An item has the attributes of
+    its row unless `to_item` converts it.
+    """
     shown = rows[:limit]
     next_cursor = to_cursor(shown[-1]).encode() if len(rows) > limit else None
-    return page(items=[to_item(row) for row in shown], next_cursor=next_cursor)
+    items = [to_item(row) for row in shown]
+    fields = {"items": items, "next_cursor": next_cursor}
+    return page.model_validate(fields, from_attributes=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Generic, TypeVar, cast, get_args
+from typing import Annotated, Any, Generic, Self, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
 from typing_extensions import TypeAliasType
@@ -83,6 +83,11 @@ class ResponseModel(BaseModel):
     """A response body. Unknown fields raise an error, because only our own code sets them."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    @classmethod
+    def from_row(cls, row: object) -> Self:
+        """The response with the attributes of a row that have the names of its fields."""
+        return cls.model_validate(row, from_attributes=True)
 
 
 class RequestModel(BaseModel):

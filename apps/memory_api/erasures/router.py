@@ -31,7 +31,6 @@ from memory_api.erasures.schemas import (
     ErasurePage,
     ErasureTarget,
 )
-from memory_api.erasures.tables import ErasureRow
 
 router = APIRouter(prefix="/api/v1/erasures", tags=["maintenance"], route_class=ApiRoute)
 EXAMPLE = {
@@ -42,10 +41,6 @@ EXAMPLE = {
 
 
 Eraser = Annotated[Identity, Depends(ScopeCheck(KeyScope.ADMIN, KeyScope.OPERATOR))]
-
-
-def erasure_response(row: ErasureRow) -> Erasure:
-    return Erasure.model_validate(row, from_attributes=True)
 
 
 @router.post(
@@ -75,7 +70,7 @@ async def create_erasure(
         await queries.require_target(session, body)
         row = await create(runtime, session, body)
     response.headers["Location"] = f"/api/v1/erasures/{row.id}"
-    return erasure_response(row)
+    return Erasure.from_row(row)
 
 
 @router.get("", summary="List erasures")
@@ -85,7 +80,7 @@ async def list_erasures(
     """Lists the erasures of the tenant, newest first."""
     require_whole_tenant(caller)
     rows = await queries.list_erasures(session, cursor=cursor, limit=limit)
-    return to_page(ErasurePage, rows, limit, erasure_response)
+    return to_page(ErasurePage, rows, limit)
 
 
 @router.get("/{erasure_id}", summary="Get an erasure", responses=problems(404))
@@ -95,4 +90,4 @@ async def get_erasure(erasure_id: UUID, session: Session, caller: Admin) -> Eras
     row = await queries.get_erasure(session, erasure_id)
     if row is None:
         raise NotFound("Erasure not found.")
-    return erasure_response(row)
+    return Erasure.from_row(row)

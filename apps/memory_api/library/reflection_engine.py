@@ -28,8 +28,7 @@ from memory_api.llm.prompts import Prompt, content_hash
 from memory_api.llm.wrappers import with_retries
 from memory_api.memories.index.drafts import prepare_memories
 from memory_api.memories.index.scopes import kind_scope
-from memory_api.memories.router import memory_response
-from memory_api.memories.schemas import MemoryKind
+from memory_api.memories.schemas import Memory, MemoryKind
 from memory_api.memories.search.query import SearchFilters
 from memory_api.memories.search.search import embed_query, search_in_session
 from memory_api.reflection.evidence import Evidence
@@ -100,7 +99,7 @@ class DatabaseStore:
         async with self.sessions.for_tenant(tenant_id) as session:
             hits = await search_in_session(session, question, scopes, top_k=k, filters=filters)
         return [
-            memory_response(hit.memory).model_dump(mode="json") | {"score": hit.combined_score}
+            Memory.from_row(hit.memory).model_dump(mode="json") | {"score": hit.combined_score}
             for hit in hits
         ]
 

@@ -44,10 +44,8 @@ from memory_api.memories.schemas import (
     MemoryHit,
     MemoryKind,
     MemoryLayer,
-    MemoryLink,
     MemoryLinkPage,
     MemoryPage,
-    MemoryRevision,
     MemoryRevisionPage,
     RelatedMemory,
     SearchMemoriesRequest,
@@ -57,9 +55,9 @@ from memory_api.memories.schemas import (
     UpdateMemoryRequest,
 )
 from memory_api.memories.search import search
-from memory_api.memories.search.query import MemoryRecord, SearchHit, to_search_options
+from memory_api.memories.search.query import SearchHit, to_search_options
 from memory_api.memories.search.related import find_related
-from memory_api.memories.tables import MemoryLinkRow, MemoryRevisionRow, MemoryRow
+from memory_api.memories.tables import MemoryLinkRow, MemoryRow
 
 router = APIRouter(prefix="/api/v1", tags=["memories"], route_class=RedactingRoute)
 
@@ -75,15 +73,6 @@ SEARCH = {
     "top_k": 5,
     "kinds": ["reflection", "strategy"],
 }
-
-
-def memory_response(memory: MemoryRow | MemoryRecord) -> Memory:
-    return Memory.model_validate(memory, from_attributes=True)
-
-
-def stored_memory_response(memory: MemoryRow, sanitized: bool) -> StoredMemory:
-    stored = StoredMemory.model_validate(memory, from_attributes=True)
-    return stored.model_copy(update={"sanitized": sanitized})
 
 
 @router.post(
@@ -103,7 +92,7 @@ async def create_memory(
     project_id = caller.resolve_project(body.project_id)
     memory = await editing.create_memory(runtime, caller.tenant_id, project_id, body, caller.actor)
     response.headers["Location"] = f"/api/v1/memories/{memory.id}"
-    return stored_memory_response(memory, sanitized)
+    return StoredMemory.from_row(memory).model_copy(update={"sanitized": sanitized})
 
 
 @router.get("/memories", summary="List memories")
@@ -135,13 +124,13 @@ async def list_memories(
         cursor=cursor,
         limit=limit,
     )
-    return to_page(MemoryPage, rows, limit, memory_response)
+    return to_page(MemoryPage, rows, limit)
 
 
 @router.get("/memories/{memory_id}", summary="Get a memory", responses=problems(404))
 async def get_memory(memory_id: UUID, session: Session, caller: Reader) -> Memory:
     """Returns a memory that is not deleted."""
-    return memory_response(await _require_memory(session, memory_id, caller.project_id))
+    return Memory.from_row(await _require_memory(session, memory_id, caller.project_id))
 
 
 @router.patch(
@@ -163,7 +152,7 @@ async def update_memory(
     """
     await _check_project(runtime, caller, memory_id)
     memory = await editing.update_memory(runtime, caller.tenant_id, memory_id, body, caller.actor)
-    return stored_memory_response(memory, sanitized)
+    return StoredMemory.from_row(memory).model_copy(update={"sanitized": sanitized})
 
 
 @router.delete(
@@ -201,15 +190,12 @@ async def list_memory_revisions(
     await _require_memory(session, memory_id, caller.project_id, include_deleted=True)
     after = cursor.integer("memory_revisions") if cursor else None
     rows = await queries.list_revisions(session, memory_id, after=after, limit=limit)
-    return to_page(MemoryRevisionPage, rows, limit, _revision_response, _revision_cursor)
-
-
-def _revision_response(row: MemoryRevisionRow) -> MemoryRevision:
-    return MemoryRevision.model_validate(row, from_attributes=True)
-
-
-def _revision_cursor(row: MemoryRevisionRow) -> Cursor:
-    return Cursor("memory_revisions", (str(row.revision),))
+    return to_page(
+        MemoryRevisionPage,
+        rows,
+        limit,
+        to_cursor=lambda row: Cursor("memory_revisions", (str(row.revision),)),
+    )
 
 
 @router.get(
@@ -224,11 +210,7 @@ async def list_memory_links(
     await _require_memory(session, memory_id, caller.project_id)
     after = _link_position(cursor) if cursor else None
     rows = await queries.list_links(session, memory_id, after=after, limit=limit)
-    return to_page(MemoryLinkPage, rows, limit, _link_response, _link_cursor)
-
-
-def _link_response(row: MemoryLinkRow) -> MemoryLink:
-    return MemoryLink.model_validate(row, from_attributes=True)
+    return to_page(MemoryLinkPage, rows, limit, to_cursor=_link_cursor)
 
 
 def _link_cursor(row: MemoryLinkRow) -> Cursor:
@@ -278,15 +260,7 @@ async def search_memories(
         project_id = caller.resolve_project(body.project_id)
         ids = [hit.memory.id for hit in found.hits]
         hits = await find_related(session, project_id, ids, body.top_k)
-    related = [
-        RelatedMemory(
-            memory=memory_response(hit.memory),
-            weight=hit.weight,
-            related_to=list(hit.related_to),
-            via=list(hit.via),
-        )
-        for hit in hits
-    ]
+    related = [RelatedMemory.from_row(hit) for hit in hits]
     return SearchMemoriesResponse(results=results, related=related)
 
 
@@ -308,7 +282,7 @@ def _addresses(body: SearchMemoriesRequest, project_id: str) -> list[ScopeAddres
 
 def _hit_response(hit: SearchHit, explain: bool) -> MemoryHit:
     return MemoryHit(
-        memory=memory_response(hit.memory),
+        memory=Memory.from_row(hit.memory),
         playbook=hit.playbook,
         vector_score=hit.vector_score,
         bm25_score=hit.bm25_score,

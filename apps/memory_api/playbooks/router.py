@@ -36,7 +36,6 @@ from memory_api.playbooks.history.versions import load_as_of, parse_version_or_t
 from memory_api.playbooks.proposals.review import NewProposal, apply_or_propose
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.schemas import PlaybookPage, PlaybookSummary
-from memory_api.playbooks.tables import PlaybookRow
 
 router = APIRouter(
     prefix="/api/v1/playbooks",
@@ -90,15 +89,6 @@ Reason = Annotated[
 ]
 
 
-def playbook_response(row: PlaybookRow) -> PlaybookSummary:
-    summary = PlaybookSummary.model_validate(row, from_attributes=True)
-    return summary.model_copy(update={"sections": list(sections_of(row))})
-
-
-def _name_cursor(row: PlaybookRow) -> Cursor:
-    return Cursor("playbooks", (row.name,))
-
-
 @router.get("", summary="List playbooks")
 async def list_playbooks(
     session: Session,
@@ -115,7 +105,9 @@ async def list_playbooks(
     rows = await queries.list_playbooks(
         session, caller.resolve_project(project_id), deleted=deleted, after=after, limit=limit
     )
-    return to_page(PlaybookPage, rows, limit, playbook_response, _name_cursor)
+    return to_page(
+        PlaybookPage, rows, limit, to_cursor=lambda row: Cursor("playbooks", (row.name,))
+    )
 
 
 @router.get("/{name}", summary="Get a playbook", response_model=None, responses=PLAYBOOK_RESPONSE)
@@ -218,7 +210,7 @@ async def update_playbook(
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
         playbook = await require_playbook(session, place)
     set_etag(response, playbook.version)
-    return playbook_response(playbook)
+    return PlaybookSummary.from_row(playbook)
 
 
 @router.delete(

@@ -15,7 +15,7 @@ from memory_api.api.deps import (
 from memory_api.api.problems import Responses, problems
 from memory_api.api.route import LargeBodyRoute
 from memory_api.core.schemas import body_example
-from memory_api.memories.router import memory_response
+from memory_api.memories.schemas import Memory
 from memory_api.reflection import lesson_storage
 from memory_api.reflection.foreground import (
     ACCEPTED_RESPONSES,
@@ -149,7 +149,7 @@ async def query_reflections(
     project_id = caller.resolve_project(body.project_id)
     hits = await search_lessons(runtime, caller.tenant_id, project_id, body)
     reflections = [
-        ReflectionHit(**memory_response(hit.memory).model_dump(), score=hit.combined_score)
+        ReflectionHit(**Memory.from_row(hit.memory).model_dump(), score=hit.combined_score)
         for hit in hits
     ]
     return QueryReflectionsResponse(reflections=reflections)

@@ -50,7 +50,6 @@ from memory_api.traces.schemas import (
     OutcomeType,
     RecordOutcomeRequest,
     ReflectMode,
-    Trace,
     TraceEvent,
     TraceEventPage,
     TracePage,
@@ -60,7 +59,6 @@ from memory_api.traces.schemas import (
     UpdatedTrace,
 )
 from memory_api.traces.storage import NewTrace, prepare_trace
-from memory_api.traces.tables import TraceEventRow, TraceRow
 
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"], route_class=LargeBodyRoute)
 
@@ -120,16 +118,8 @@ OutcomeBody = Annotated[RedactedChange[RecordOutcomeRequest], Depends(read_outco
 ClosingBody = Annotated[RedactedChange[CloseTraceRequest], Depends(read_closing)]
 
 
-def trace_response(row: TraceRow) -> Trace:
-    return Trace.model_validate(row, from_attributes=True)
-
-
-def _event_response(row: TraceEventRow) -> TraceEvent:
-    return TraceEvent.model_validate(row, from_attributes=True)
-
-
 def _event_page(page: queries.EventPage) -> TraceEventPage:
-    items = [_event_response(row) for row in page.rows]
+    items = [TraceEvent.from_row(row) for row in page.rows]
     cursor = Cursor("trace_events", (str(page.rows[-1].seq),)) if page.has_more else None
     return TraceEventPage(items=items, next_cursor=cursor.encode() if cursor else None)
 
@@ -268,7 +258,7 @@ async def list_traces(
         cursor=cursor,
         limit=limit,
     )
-    return to_page(TracePage, rows, limit, trace_response)
+    return to_page(TracePage, rows, limit)
 
 
 @router.get("/{trace_id}", summary="Get a trace", responses=problems(404))
@@ -280,7 +270,7 @@ async def get_trace(trace_id: UUID, session: Session, caller: Reader) -> TraceWi
     """
     row = await require_trace(session, trace_id, caller.project_id)
     page = _event_page(await queries.list_event_page(session, trace_id, limit=FIRST_EVENTS))
-    return TraceWithEvents.model_validate(row, from_attributes=True).model_copy(
+    return TraceWithEvents.from_row(row).model_copy(
         update={"events": page.items, "next_cursor": page.next_cursor}
     )
 
@@ -331,8 +321,7 @@ async def append_events(
     """Appends events to an open trace, in the order of the list. Answers 409 for a closed trace."""
     trace = await require_trace(session, trace_id, caller.project_id, for_update=True)
     await open_traces.append_events(session, trace, body)
-    updated = UpdatedTrace.model_validate(trace, from_attributes=True)
-    return updated.model_copy(update={"sanitized": sanitized})
+    return UpdatedTrace.from_row(trace).model_copy(update={"sanitized": sanitized})
 
 
 @router.post(

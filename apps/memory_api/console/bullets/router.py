@@ -25,7 +25,6 @@ from memory_api.playbooks.bullets.router import (
 from memory_api.playbooks.bullets.schemas import StoredBullet, UpdateBulletRequest
 from memory_api.playbooks.editing.edits import require_playbook
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.playbooks.router import playbook_response
 from memory_api.playbooks.schemas import PlaybookSummary
 from memory_api.playbooks.verdicts.router import record_verdict
 from memory_api.playbooks.verdicts.schemas import RecordVerdictRequest
@@ -173,7 +172,7 @@ async def _load_subject(runtime: Runtime, visit: Visit, name: str, key: str) -> 
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
         bullet = await get_bullet(name, key, session, caller, visit.project)
         playbook = await require_playbook(session, PlaybookRef(visit.project, name))
-        return _Subject(bullet, playbook_response(playbook))
+        return _Subject(bullet, PlaybookSummary.from_row(playbook))
 
 
 def _edit_page(

@@ -23,8 +23,8 @@ from memory_api.playbooks.queries import count_reviews
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval.retrieve import DEFAULT_TOP_K, RenderOptions, preview_render
 from memory_api.playbooks.retrieval.schemas import RenderPlaybookRequest
-from memory_api.playbooks.router import list_playbooks, playbook_response, update_playbook
-from memory_api.playbooks.schemas import UpdatePlaybookRequest
+from memory_api.playbooks.router import list_playbooks, update_playbook
+from memory_api.playbooks.schemas import PlaybookSummary, UpdatePlaybookRequest
 from memory_api.runtime import Runtime
 
 router = APIRouter(prefix="/console/playbooks", route_class=ConsoleRoute, include_in_schema=False)
@@ -74,7 +74,7 @@ async def show_playbook(
     return render_page(
         visit,
         "playbooks/bullets.html",
-        playbook=playbook_response(playbook),
+        playbook=PlaybookSummary.from_row(playbook),
         page=page,
         waiting_count=await count_waiting(session, visit.project, name),
         filters=filters,
@@ -201,7 +201,7 @@ async def _new_bullet_page(
         "playbooks/new.html",
         error.status if error else 200,
         name=name,
-        sections=playbook_response(playbook).sections,
+        sections=PlaybookSummary.from_row(playbook).sections,
         form=form,
         error=error,
     )

@@ -20,7 +20,7 @@ from memory_api.core.pagination import to_page
 from memory_api.playbooks.queries import count_reviews
 from memory_api.runs.router import list_runs
 from memory_api.traces import queries
-from memory_api.traces.router import get_trace, list_trace_events, list_traces, trace_response
+from memory_api.traces.router import get_trace, list_trace_events, list_traces
 from memory_api.traces.schemas import OutcomeType, TracePage, TraceWithEvents
 
 router = APIRouter(prefix="/console/traces", route_class=ConsoleRoute, include_in_schema=False)
@@ -57,7 +57,7 @@ async def show_traces(
         cursor=cursor,
         limit=PAGE_SIZE,
     )
-    page = to_page(TracePage, rows, PAGE_SIZE, trace_response)
+    page = to_page(TracePage, rows, PAGE_SIZE)
     is_counted = cursor is None and not words.strip()
     return render_page(
         visit,

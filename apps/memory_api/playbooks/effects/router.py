@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
@@ -13,20 +13,12 @@ from memory_api.core.pagination import Cursor, to_page
 from memory_api.core.schemas import UtcDatetime
 from memory_api.playbooks.editing.edits import require_playbook
 from memory_api.playbooks.effects.holdout import EffectPeriod, list_effects
-from memory_api.playbooks.effects.schemas import BulletEffect, BulletEffectPage
+from memory_api.playbooks.effects.schemas import BulletEffectPage
 from memory_api.playbooks.ref import PlaybookRef
 
 router = APIRouter(
     prefix="/api/v1/playbooks/{name}/effects", tags=["bullets"], route_class=RedactingRoute
 )
-
-
-def _key_cursor(row: Any) -> Cursor:
-    return Cursor("bullet_effects", (row.key,))
-
-
-def _effect_response(row: Any) -> BulletEffect:
-    return BulletEffect.model_validate({"key": row.key, "status": row.status, **row.sides})
 
 
 @router.get("", summary="List the measured effect of each bullet", responses=problems(404))
@@ -53,4 +45,10 @@ async def list_bullet_effects(
     after = cursor.text("bullet_effects") if cursor else None
     period = EffectPeriod(since, until)
     rows = await list_effects(session, playbook, period, after=after, limit=limit)
-    return to_page(BulletEffectPage, rows, limit, _effect_response, _key_cursor)
+    return to_page(
+        BulletEffectPage,
+        rows,
+        limit,
+        lambda row: {"key": row.key, "status": row.status, **row.sides},
+        lambda row: Cursor("bullet_effects", (row.key,)),
+    )

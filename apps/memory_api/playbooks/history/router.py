@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
@@ -25,10 +25,8 @@ from memory_api.playbooks.deps import IfMatch, change_author, set_etag
 from memory_api.playbooks.editing.edits import require_bullet, require_playbook
 from memory_api.playbooks.history import versions
 from memory_api.playbooks.history.schemas import (
-    BulletVersion,
     BulletVersionPage,
     PlaybookDiff,
-    PlaybookVersion,
     PlaybookVersionPage,
     Provenance,
     ProvenanceLink,
@@ -40,7 +38,6 @@ from memory_api.playbooks.history.versions import diff_versions, parse_version_o
 from memory_api.playbooks.queries import list_provenance_links, list_versions
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.schemas import DryRun
-from memory_api.playbooks.tables import PlaybookVersionRow
 
 router = APIRouter(prefix="/api/v1/playbooks/{name}", route_class=RedactingRoute)
 
@@ -57,7 +54,7 @@ async def get_bullet_provenance(
     """Returns the lessons that a bullet was made of, their traces and the source events."""
     row = await require_bullet(session, PlaybookRef(caller.resolve_project(project_id), name), key)
     rows = await list_provenance_links(session, row.id)
-    links = [ProvenanceLink.model_validate(link, from_attributes=True) for link in rows]
+    links = [ProvenanceLink.from_row(link) for link in rows]
     return Provenance(key=key, memory_id=row.id, links=links)
 
 
@@ -84,15 +81,12 @@ async def list_bullet_versions(
     row = await require_bullet(session, ref, key, deleted=True)
     after = cursor.integer("bullet_versions") if cursor else 0
     rows = await queries.list_bullet_versions(session, row.id, after=after, limit=limit)
-    return to_page(BulletVersionPage, rows, limit, _bullet_version, _revision_cursor)
-
-
-def _bullet_version(row: Any) -> BulletVersion:
-    return BulletVersion.model_validate(row, from_attributes=True)
-
-
-def _revision_cursor(row: Any) -> Cursor:
-    return Cursor("bullet_versions", (str(row.revision),))
+    return to_page(
+        BulletVersionPage,
+        rows,
+        limit,
+        to_cursor=lambda row: Cursor("bullet_versions", (str(row.revision),)),
+    )
 
 
 RESTORE = {"version": 0, "reason": "Started from the wrong file."}
@@ -120,15 +114,12 @@ async def list_playbook_versions(
     )
     below = cursor.integer("playbook_versions") if cursor else None
     rows = await list_versions(session, playbook.scope_id, below=below, limit=limit)
-    return to_page(PlaybookVersionPage, rows, limit, _version_response, _version_cursor)
-
-
-def _version_response(row: PlaybookVersionRow) -> PlaybookVersion:
-    return PlaybookVersion.model_validate(row, from_attributes=True)
-
-
-def _version_cursor(row: PlaybookVersionRow) -> Cursor:
-    return Cursor("playbook_versions", (str(row.version),))
+    return to_page(
+        PlaybookVersionPage,
+        rows,
+        limit,
+        to_cursor=lambda row: Cursor("playbook_versions", (str(row.version),)),
+    )
 
 
 FromQuery = Annotated[str, Query(alias="from", description="A version number or an ISO 8601 time.")]

@@ -24,28 +24,20 @@ from memory_api.playbooks import queries
 from memory_api.playbooks.deps import set_etag
 from memory_api.playbooks.editing.edits import require_playbook
 from memory_api.playbooks.proposals import review
-from memory_api.playbooks.proposals.review import proposal_deltas
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.schemas import (
     ApplyDeltasResponse,
     DecideProposalRequest,
     DryRun,
-    Proposal,
     ProposalPage,
     ProposalState,
 )
-from memory_api.playbooks.tables import ProposalRow
 
 router = APIRouter(
     prefix="/api/v1/playbooks/{name}/proposals", tags=["playbooks"], route_class=RedactingRoute
 )
 
 DECISION = {"reason": "Checked against the refund policy."}
-
-
-def proposal_response(row: ProposalRow) -> Proposal:
-    proposal = Proposal.model_validate(row, from_attributes=True)
-    return proposal.model_copy(update={"deltas": proposal_deltas(row)})
 
 
 @router.get("", summary="List proposals", responses=problems(404))
@@ -63,7 +55,7 @@ async def list_proposals(
         session, PlaybookRef(caller.resolve_project(project_id), name)
     )
     rows = await queries.list_proposals(session, playbook.scope_id, state, cursor, limit)
-    return to_page(ProposalPage, rows, limit, proposal_response)
+    return to_page(ProposalPage, rows, limit)
 
 
 @router.post(

@@ -22,7 +22,6 @@ from memory_api.playbooks import queries
 from memory_api.playbooks.bullet_rows import to_bullet
 from memory_api.playbooks.editing.edits import require_bullet
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.playbooks.tables import BulletVerdictRow
 from memory_api.playbooks.verdicts.record import NewVerdict, resolve_judge, submit_verdict
 from memory_api.playbooks.verdicts.schemas import (
     RecordVerdictRequest,
@@ -85,17 +84,13 @@ async def record_verdict(
     if counted.quarantined:
         bullet = bullet.model_copy(update={"status": "quarantined"})
     return RecordVerdictResponse(
-        verdict=verdict_response(counted.row),
+        verdict=Verdict.from_row(counted.row),
         key=counted.key,
         is_counted=counted.is_counted,
         quarantined=counted.quarantined,
         bullet=bullet,
         sanitized=sanitized,
     )
-
-
-def verdict_response(row: BulletVerdictRow) -> Verdict:
-    return Verdict.model_validate(row, from_attributes=True)
 
 
 @router.get("/{key}/verdicts", summary="List the verdicts on a bullet", responses=problems(404))
@@ -111,4 +106,4 @@ async def list_verdicts(
     """Lists the verdicts on a bullet, newest first."""
     row = await require_bullet(session, PlaybookRef(caller.resolve_project(project_id), name), key)
     rows = await queries.list_verdicts(session, row.id, cursor, limit)
-    return to_page(VerdictPage, rows, limit, verdict_response)
+    return to_page(VerdictPage, rows, limit)
