@@ -73,7 +73,8 @@ async def test_unindexing_uses_primary_key(runtime, own_tenant, hearing, monkeyp
 
     async def fetch(session: Any, statement: Statement, parameters: dict[str, Any]) -> Any:
         if statement is writer.DELETE_POSTINGS:
-            values = [parameters[name] for name in statement.parameters]
+            bound = {**parameters, "tenant": own_tenant.id}
+            values = [bound[name] for name in statement.parameters]
             posts.statement, posts.parameters = statement.text, values
         return await fetch_rows(session, statement, parameters)
 

@@ -18,7 +18,7 @@ from memory_api.memories.index.scopes import kind_scope
 from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.schemas import MemoryKind
 from memory_api.memories.search.query import SearchHit
-from memory_api.memories.search.search import embed_query, search_once
+from memory_api.memories.search.search import search_memories
 from memory_api.memories.tables import LabelRow, MemoryVectorRow
 from memory_api.runs import lifecycle
 from memory_api.runs.execution import execute_step
@@ -70,8 +70,8 @@ async def store_drafts(runtime: Runtime, tenant_id: UUID, drafts: list[MemoryDra
 
 
 async def find(runtime: Runtime, tenant_id: UUID, text: str, top_k: int = 5) -> list[SearchHit]:
-    question = await embed_query(await runtime.get_tenant_embedder(tenant_id), text)
-    found = await search_once(runtime.sessions, tenant_id, question, [SCOPE], top_k=top_k)
+    embedder = await runtime.get_tenant_embedder(tenant_id)
+    found = await search_memories(runtime.sessions, embedder, tenant_id, text, [SCOPE], top_k=top_k)
     return found.hits
 
 

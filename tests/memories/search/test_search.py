@@ -20,13 +20,14 @@ from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.schemas import MemoryKind
 from memory_api.memories.search.query import (
+    MEMORY_COLUMNS,
     SEARCH_CALL,
     EmbeddedQuery,
     MemoryRecord,
     SearchHit,
     build_call,
 )
-from memory_api.memories.search.search import embed_query, search_in_session, search_once
+from memory_api.memories.search.search import embed_query, search_in_session
 from migrations.search import part, search_function
 from tests.support.reference_search import drafts, write
 
@@ -34,7 +35,10 @@ ADDRESS = ("p", "collection", "c0")
 
 
 async def found(runtime: Any, tenant: Any, question: EmbeddedQuery, **how: Any) -> list[SearchHit]:
-    return (await search_once(runtime.sessions, tenant.id, question, [ADDRESS], **how)).hits
+    """A search without a transaction."""
+    call = build_call(question, [ADDRESS], how)  # type: ignore[arg-type]
+    async with runtime.sessions.raw_connection() as driver:
+        return MEMORY_COLUMNS.parse_rows(await driver.fetch(SEARCH_CALL, tenant.id, *call)).hits
 
 
 async def test_search_is_one_statement_and_no_transaction(runtime: Any, tenant: Any) -> None:

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, Unpack
+from typing import Any, Unpack
 from uuid import UUID
 
 import asyncpg
@@ -64,26 +63,10 @@ async def search_columns_in_session(
     **options: Unpack[SearchOptions],
 ) -> list[SearchHit[Found]]:
     """`search_in_session` with the columns that the caller needs."""
-    if not addresses:
-        return []
     await session.flush()
     driver = await asyncpg_connection(session)
     tenant_id = current_tenant_id(session)
     return (await _call(driver, tenant_id, query, addresses, columns, options)).hits
-
-
-async def search_once(
-    sessions: Sessions,
-    tenant_id: UUID,
-    query: EmbeddedQuery,
-    addresses: Sequence[ScopeAddress | ScopeArea],
-    **options: Unpack[SearchOptions],
-) -> SearchResults:
-    """`search_in_session` without a transaction: one round trip, which also binds the tenant."""
-    if not addresses:
-        return SearchResults([])
-    async with sessions.raw_connection() as driver:
-        return await _call(driver, tenant_id, query, addresses, MEMORY_COLUMNS, options)
 
 
 async def _call(
@@ -94,6 +77,8 @@ async def _call(
     columns: SearchColumns[Found],
     options: SearchOptions,
 ) -> SearchResults[Found]:
+    if not addresses:
+        return SearchResults([])
     rows = await driver.fetch(columns.call, tenant_id, *build_call(query, addresses, options))
     return columns.parse_rows(rows)
 
@@ -113,61 +98,44 @@ async def search_memories(
     """Searches the scopes for a text. An empty text lists memories by usefulness, then
     importance.
     """
-    search = TextSearch(sessions, embedder, tenant_id, query_text, addresses, MEMORY_COLUMNS)
-    async with search.run(options) as (results, _connection):
+    search = search_text(
+        sessions, embedder, tenant_id, query_text, addresses, MEMORY_COLUMNS, options
+    )
+    async with search as (results, _connection):
         return results
 
 
-@dataclass(frozen=True)
-class TextSearch(Generic[Found]):
-    """A search for a text, with the columns that the caller needs."""
-
-    sessions: Sessions
-    embedder: Embedder
-    tenant_id: UUID
-    query_text: str
-    addresses: Sequence[ScopeAddress | ScopeArea]
-    columns: SearchColumns[Found]
-
-    @asynccontextmanager
-    async def run(
-        self, options: SearchOptions
-    ) -> AsyncGenerator[tuple[SearchResults[Found], asyncpg.Connection[Any]]]:
-        """The results, and the connection of the search for a further statement, which costs less
-        than to open it again. See `Sessions.raw_connection`.
-        """
-        async with AsyncExitStack() as stack:
-            with observe_duration(SEARCH_DURATION), span("search"):
-                query = await embed_query(self.embedder, self.query_text)
-                driver = await stack.enter_async_context(self.sessions.raw_connection())
-                filters = options.get("filters") or SearchFilters()
-                if filters.status is MemoryStatus.ACTIVE or query.is_empty:
-                    results = await self._call(driver, query, options)
-                else:
-                    listing = SearchOptions(
-                        filters=filters,
-                        top_k=MAX_INACTIVE_ROWS,
-                        with_header=options.get("with_header", False),
-                    )
-                    listed = await self._call(driver, query, listing)
-                    await stack.aclose()  # embedding may take long
-                    results = await self._rank_inactive(listed, query, options)
-                    driver = await stack.enter_async_context(self.sessions.raw_connection())
-            yield results, driver
-
-    async def _call(
-        self, driver: asyncpg.Connection[Any], query: EmbeddedQuery, options: SearchOptions
-    ) -> SearchResults[Found]:
-        if not self.addresses:
-            return SearchResults([])
-        return await _call(driver, self.tenant_id, query, self.addresses, self.columns, options)
-
-    async def _rank_inactive(
-        self, listed: SearchResults[Found], query: EmbeddedQuery, options: SearchOptions
-    ) -> SearchResults[Found]:
-        if not listed.hits:
-            return listed
-        texts = [hit.memory.searchable_text for hit in listed.hits]
-        vectors = await self.embedder.embed_documents(texts)
-        cosines = (vectors @ query.vector).astype(np.float64)
-        return SearchResults(rank_inactive(listed.hits, cosines, query, options), listed.header)
+@asynccontextmanager
+async def search_text(
+    sessions: Sessions,
+    embedder: Embedder,
+    tenant_id: UUID,
+    query_text: str,
+    addresses: Sequence[ScopeAddress | ScopeArea],
+    columns: SearchColumns[Found],
+    options: SearchOptions,
+) -> AsyncGenerator[tuple[SearchResults[Found], asyncpg.Connection[Any]]]:
+    """`search_memories` with the columns that the caller needs, and the connection of the search
+    for a further statement, which costs less than to open it again. See `Sessions.raw_connection`.
+    """
+    async with AsyncExitStack() as stack:
+        with observe_duration(SEARCH_DURATION), span("search"):
+            query = await embed_query(embedder, query_text)
+            driver = await stack.enter_async_context(sessions.raw_connection())
+            filters = options.get("filters") or SearchFilters()
+            is_indexed = filters.status is MemoryStatus.ACTIVE or query.is_empty
+            listing = SearchOptions(
+                filters=filters,
+                top_k=MAX_INACTIVE_ROWS,
+                with_header=options.get("with_header", False),
+            )
+            sent = options if is_indexed else listing
+            results = await _call(driver, tenant_id, query, addresses, columns, sent)
+            if not is_indexed and results.hits:
+                await stack.aclose()  # embedding may take long
+                texts = [hit.memory.searchable_text for hit in results.hits]
+                cosines = (await embedder.embed_documents(texts) @ query.vector).astype(np.float64)
+                ranked = rank_inactive(results.hits, cosines, query, options)
+                results = SearchResults(ranked, results.header)
+                driver = await stack.enter_async_context(sessions.raw_connection())
+        yield results, driver

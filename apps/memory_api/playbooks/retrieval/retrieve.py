@@ -21,7 +21,7 @@ from memory_api.memories.search.query import (
     SearchHit,
     SearchOptions,
 )
-from memory_api.memories.search.search import TextSearch
+from memory_api.memories.search.search import search_text
 from memory_api.playbooks.bullet_rows import BULLET_COLUMNS, FoundBullet, parse_sections
 from memory_api.playbooks.effects.holdout import draw_holdout, is_advice_held_out
 from memory_api.playbooks.errors import PlaybookNotFound
@@ -234,10 +234,11 @@ async def _search(
 ) -> AsyncGenerator[_Found]:
     options["with_header"] = True
     embedder = await runtime.get_tenant_embedder(tenant_id)
-    search = TextSearch(
-        runtime.sessions, embedder, tenant_id, query_text, [playbook.address], BULLET_COLUMNS
+    addresses = [playbook.address]
+    search = search_text(
+        runtime.sessions, embedder, tenant_id, query_text, addresses, BULLET_COLUMNS, options
     )
-    async with search.run(options) as (results, connection):
+    async with search as (results, connection):
         if results.header is not None:
             yield _Found(results.header, results.hits, connection)
         elif allow_missing:
