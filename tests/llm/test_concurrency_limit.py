@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -53,20 +52,6 @@ async def test_failed_or_cancelled_call_releases_slot(llm: LLM, stub: StubProvid
         await cancelled
     stub.delay = 0
     assert await slotted.complete(QUESTION)
-
-
-async def test_curation_is_the_next_call(llm: LLM, stub: StubProvider) -> None:
-    stub.delay = 0.05
-    slotted = ConcurrencyLimitedLLM(llm, 1)
-    purposes = ("reflect", "reflect", "reflect", "curate")
-    ended: list[str] = []
-
-    async def call(purpose: str) -> None:
-        await slotted.complete(replace(QUESTION, purpose=purpose))
-        ended.append(purpose)
-
-    await asyncio.gather(*map(call, purposes))
-    assert ended == ["reflect", "curate", "reflect", "reflect"]
 
 
 async def test_waiting_call_that_is_cancelled_takes_no_slot(llm: LLM, stub: StubProvider) -> None:

@@ -1,4 +1,4 @@
-"""`PlaybookStore` (S2) on JSON files. `RowPlaybookStore` has the same methods on the database."""
+"""`PlaybookStore` (S2) on JSON files."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class TemplateClient(Protocol):
 
 
 class PlaybookSource(Protocol):
-    """Loads playbooks: `PlaybookStore`, `RowPlaybookStore` or your own class."""
+    """Loads playbooks: `PlaybookStore` or your own class."""
 
     def load(self, dataset: str) -> Playbook: ...
 

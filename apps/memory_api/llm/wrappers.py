@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Self
@@ -127,47 +126,10 @@ def with_retries(llm: LLM, retry: Callable[[LLM], LLM] = RetryingLLM) -> LLM:
     return llm if isinstance(innermost, RetryingLLM | FallbackLLM) else retry(llm)
 
 
-FIRST_PURPOSES = frozenset({"curate"})
-"""Purposes of the calls that wait for no others. A playbook has one curation at a time, which
-decides on the lessons of many reflections.
-"""
-
-
-class _Slots:
-    """The places of the concurrent calls of a process."""
-
-    def __init__(self, count: int) -> None:
-        self._free_count = count
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def acquire(self, *, first: bool) -> None:
-        """Wait for a free place: in order, or `first` before the others."""
-        if self._free_count:
-            self._free_count -= 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._waiting.appendleft if first else self._waiting.append)(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # it has got the place
-                self.release()
-            raise
-
-    def release(self) -> None:
-        """Give the place to the next call that waits."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free_count += 1
-
-
 class _Slot:
     """A place among the concurrent calls of a process, until it is released."""
 
-    def __init__(self, slots: _Slots) -> None:
+    def __init__(self, slots: asyncio.Semaphore) -> None:
         self._slots = slots
         self._is_released = False
 
@@ -190,17 +152,17 @@ def release_slot() -> None:
 
 
 class ConcurrencyLimitedLLM(LLMWrapper):
-    """Limits the concurrent calls of a process. Further calls wait in order, after those of
-    `FIRST_PURPOSES`. Only the deadline of a request includes this waiting time. A call holds its
-    slot until `release_slot`, at most until it ends.
+    """Limits the concurrent calls of a process. Further calls wait in order. Only the deadline of a
+    request includes this waiting time. A call holds its slot until `release_slot`, at most until it
+    ends.
     """
 
     def __init__(self, inner: LLM, max_concurrent_calls: int) -> None:
         super().__init__(inner)
-        self._slots = _Slots(max_concurrent_calls)
+        self._slots = asyncio.Semaphore(max_concurrent_calls)
 
     async def complete(self, request: LLMRequest) -> LLMReply:
-        await self._slots.acquire(first=request.purpose in FIRST_PURPOSES)
+        await self._slots.acquire()
         slot = _Slot(self._slots)
         token = _slot.set(slot)
         try:

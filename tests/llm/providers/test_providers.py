@@ -222,7 +222,7 @@ async def test_anthropic_cache_mark_is_at_end_of_prefix(stub: StubProvider) -> N
 async def test_openai_gets_new_parameter_names_and_cache_key(stub: StubProvider) -> None:
     compatible = open_llm("openai", model="m", base_url=stub.openai_url)
     assert isinstance(compatible, OpenAILLM)
-    official = OpenAILLM(compatible._client, model="m", dialect="openai")
+    official = OpenAILLM(compatible.client, model="m", provider="openai")
     await official.complete(
         LLMRequest(QUESTION.messages, cache_prefix=1, prompt_hash="f" * 64, max_tokens=5)
     )
@@ -237,7 +237,7 @@ async def test_responses_api_gets_cache_key_and_schema(stub: StubProvider) -> No
     """What is sent to OpenAI itself; a compatible server gets no cache key."""
     compatible = open_llm("openai-responses", model="m", api_key="k", base_url=stub.openai_url)
     assert isinstance(compatible, OpenAIResponsesLLM)
-    itself = OpenAIResponsesLLM(compatible.client, model="m", dialect="openai")
+    itself = OpenAIResponsesLLM(compatible.client, model="m", provider="openai")
     request = replace(QUESTION, cache_prefix=1, prompt_hash="f" * 80, schema=SCHEMA)
     for llm in (itself, compatible):
         await llm.complete(request)

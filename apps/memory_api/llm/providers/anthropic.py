@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from typing import Any, Literal
+from typing import Any
 
 import anthropic
 from anthropic.lib.bedrock import AsyncAnthropicBedrock
 from anthropic.types import Message as AnthropicMessage
 
 from memory_api.core.outgoing import PROVIDER_CLIENT
-from memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
+from memory_api.llm.error_mapping import SdkErrors
 from memory_api.llm.errors import LLMBadRequest, LLMServerError
 from memory_api.llm.port import (
     FinishReason,
@@ -19,7 +17,6 @@ from memory_api.llm.port import (
     LLMRequest,
     Message,
     TokenUsage,
-    fingerprint_key,
 )
 from memory_api.llm.providers.reported_values import (
     reported_count,
@@ -27,6 +24,7 @@ from memory_api.llm.providers.reported_values import (
     reported_model,
     reported_text,
 )
+from memory_api.llm.providers.sdk import SdkLLM
 
 OFFICIAL_BASE_URL = "https://api.anthropic.com"
 
@@ -49,62 +47,20 @@ _SDK_ERRORS = SdkErrors(
 )
 
 
-class AnthropicLLM:
+class AnthropicLLM(SdkLLM):
     """A model of `/v1/messages`. Does not send `temperature`, because the API rejects all sampling
     parameters since version 2026-10-21.
     """
 
-    def __init__(
-        self,
-        client: anthropic.AsyncAnthropic | AsyncAnthropicBedrock,
-        *,
-        model: str,
-        provider: Literal["anthropic", "bedrock"] = "anthropic",
-    ) -> None:
-        self._client = client
-        self._model = model
-        self._provider = provider
-
-    @property
-    def provider(self) -> str:
-        return self._provider
-
-    @property
-    def model(self) -> str:
-        return self._model
-
-    @property
-    def endpoint(self) -> str:
-        return str(self._client.base_url)
-
-    @property
-    def key_fingerprint(self) -> str:
-        """See `port.KeyedModel`."""
-        return fingerprint_key(getattr(self._client, "api_key", None))
-
-    async def complete(self, request: LLMRequest) -> LLMReply:
-        """Send one request. Raises an `LLMError` for a response that is not a message."""
-        started = time.perf_counter()
-        with convert_sdk_errors(_SDK_ERRORS, request.timeout, "a message"):
-            async with asyncio.timeout(request.timeout):
-                create: Any = self._client.messages.with_raw_response.create
-                raw: Any = await create(**self._body(request), timeout=request.timeout)
-                message: object = await raw.parse()
-        latency = round((time.perf_counter() - started) * 1000)
-        return self._reply(message, latency, raw.headers.get("request-id"))
+    errors, reply_name, request_id_header = _SDK_ERRORS, "a message", "request-id"
 
     async def list_models(self, timeout: float) -> list[str]:  # noqa: ASYNC109 - passed to the SDK
-        """See `port.ModelLister`."""
-        if isinstance(self._client, AsyncAnthropicBedrock):
+        if isinstance(self.client, AsyncAnthropicBedrock):
             raise LLMBadRequest("Bedrock does not list models.")
-        with convert_sdk_errors(_SDK_ERRORS, timeout, "a list of models"):
-            async with asyncio.timeout(timeout):
-                page: Any = await self._client.models.list(timeout=timeout)
-        models: list[Any] = getattr(page, "data", None) or []
-        return [str(getattr(model, "id", "")) for model in models]
+        return await super().list_models(timeout)
 
-    async def aclose(self) -> None:
-        await self._client.close()
+    def _create_method(self) -> Any:
+        return self.client.messages.with_raw_response.create
 
     def _body(self, request: LLMRequest) -> dict[str, Any]:
         prefix = request.messages[: request.cache_prefix]
@@ -130,12 +86,12 @@ class AnthropicLLM:
             }
         return body
 
-    def _reply(self, message: object, latency_ms: int, request_id: str | None) -> LLMReply:
+    def _reply(self, response: object, latency_ms: int, request_id: str | None) -> LLMReply:
         # The SDK does not validate: HTML arrives as a str, another JSON object without `content`.
-        blocks = reported_items(message, "content")
-        if not isinstance(message, AnthropicMessage) or blocks is None:
+        blocks = reported_items(response, "content")
+        if not isinstance(response, AnthropicMessage) or blocks is None:
             raise LLMServerError(
-                f"The provider's response is not a message: {message!s}"[:1000],
+                f"The provider's response is not a message: {response!s}"[:1000],
                 request_id=request_id,
             )
         return LLMReply(
@@ -144,10 +100,10 @@ class AnthropicLLM:
                 for block in blocks
                 if getattr(block, "type", "") == "text"
             ),
-            model=reported_model(message, self._model),
+            model=reported_model(response, self._model),
             provider=self.provider,
-            usage=_usage(getattr(message, "usage", None)),
-            finish_reason=_FINISH_REASONS.get(str(getattr(message, "stop_reason", None)), "other"),
+            usage=_usage(getattr(response, "usage", None)),
+            finish_reason=_FINISH_REASONS.get(str(getattr(response, "stop_reason", None)), "other"),
             latency_ms=latency_ms,
             request_id=request_id,
         )
@@ -183,7 +139,7 @@ def open_anthropic(*, model: str, api_key: str | None, base_url: str | None) -> 
         http_client=anthropic.DefaultAsyncHttpxClient(**PROVIDER_CLIENT),
         open_telemetry={"traces": False, "propagation": False},  # `llm/observation.py` traces calls
     )
-    return AnthropicLLM(client, model=model)
+    return AnthropicLLM(client, model=model, provider="anthropic")
 
 
 def open_bedrock(

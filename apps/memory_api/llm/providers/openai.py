@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from typing import Any, Literal
+from typing import Any
 
 import openai
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion
 
 from memory_api.core.outgoing import PROVIDER_CLIENT
-from memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
+from memory_api.llm.error_mapping import SdkErrors
 from memory_api.llm.errors import LLMServerError
 from memory_api.llm.port import (
     FinishReason,
     LLMReply,
     LLMRequest,
     TokenUsage,
-    fingerprint_key,
 )
 from memory_api.llm.providers.reported_values import (
     reported_count,
@@ -26,9 +23,9 @@ from memory_api.llm.providers.reported_values import (
     reported_model,
     reported_text,
 )
+from memory_api.llm.providers.sdk import SdkLLM
 
 OFFICIAL_BASE_URL = "https://api.openai.com/v1"
-Dialect = Literal["openai", "compatible", "azure"]
 
 _FINISH_REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -48,70 +45,20 @@ _SDK_ERRORS = SdkErrors(
 )
 
 
-class OpenAILLM:
+class OpenAILLM(SdkLLM):
     """A model of `/chat/completions`.
 
-    The dialect `compatible` uses the older name of the token limit and sends no cache key, because
+    The provider `compatible` gets the older name of the token limit and no cache key, because
     other servers reject or ignore OpenAI's later fields.
     """
 
-    def __init__(self, client: openai.AsyncOpenAI, *, model: str, dialect: Dialect) -> None:
-        self._client = client
-        self._dialect: Dialect = dialect
-        self._model = model
-
-    @property
-    def provider(self) -> str:
-        return self._dialect
-
-    @property
-    def model(self) -> str:
-        return self._model
-
-    @property
-    def endpoint(self) -> str:
-        return str(self._client.base_url)
-
-    @property
-    def client(self) -> openai.AsyncOpenAI:
-        return self._client
-
-    @property
-    def dialect(self) -> Dialect:
-        return self._dialect
-
-    @property
-    def key_fingerprint(self) -> str:
-        """See `port.KeyedModel`."""
-        return fingerprint_key(getattr(self._client, "api_key", None))
-
-    async def complete(self, request: LLMRequest) -> LLMReply:
-        """Send one request. Raises an `LLMError` for a response that is not a completion."""
-        started = time.perf_counter()
-        with convert_sdk_errors(_SDK_ERRORS, request.timeout, "a completion"):
-            async with asyncio.timeout(request.timeout):
-                create = self._create_method()
-                raw: Any = await create(**self._body(request), timeout=request.timeout)
-                completion: object = raw.parse()
-        latency = round((time.perf_counter() - started) * 1000)
-        return self._reply(completion, latency, raw.headers.get("x-request-id"))
-
-    async def list_models(self, timeout: float) -> list[str]:  # noqa: ASYNC109 - passed to the SDK
-        """See `port.ModelLister`."""
-        with convert_sdk_errors(_SDK_ERRORS, timeout, "a list of models"):
-            async with asyncio.timeout(timeout):
-                page: Any = await self._client.models.list(timeout=timeout)
-        models: list[Any] = getattr(page, "data", None) or []
-        return [str(getattr(model, "id", "")) for model in models]
-
-    async def aclose(self) -> None:
-        await self._client.close()
+    errors, reply_name, request_id_header = _SDK_ERRORS, "a completion", "x-request-id"
 
     def _create_method(self) -> Any:
-        return self._client.chat.completions.with_raw_response.create
+        return self.client.chat.completions.with_raw_response.create
 
     def _body(self, request: LLMRequest) -> dict[str, Any]:
-        limit = "max_tokens" if self._dialect == "compatible" else "max_completion_tokens"
+        limit = "max_tokens" if self._provider == "compatible" else "max_completion_tokens"
         body: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": m.role, "content": m.content} for m in request.messages],
@@ -128,18 +75,18 @@ class OpenAILLM:
                     "strict": True,
                 },
             }
-        if self._dialect == "openai" and request.cache_prefix and request.prompt_hash:
+        if self._provider == "openai" and request.cache_prefix and request.prompt_hash:
             # OpenAI caches automatically. The key routes equal prefixes to the same machine.
             body["prompt_cache_key"] = request.prompt_hash[:64]
         return body
 
-    def _reply(self, completion: object, latency_ms: int, request_id: str | None) -> LLMReply:
+    def _reply(self, response: object, latency_ms: int, request_id: str | None) -> LLMReply:
         # The SDK does not validate: HTML arrives as a str, and an error with status 200 has no
         # choices.
-        choices = reported_items(completion, "choices")
-        if not isinstance(completion, ChatCompletion) or not choices:
+        choices = reported_items(response, "choices")
+        if not isinstance(response, ChatCompletion) or not choices:
             raise LLMServerError(
-                f"The provider's response is not a completion: {completion!s}"[:1000],
+                f"The provider's response is not a completion: {response!s}"[:1000],
                 request_id=request_id,
             )
         message = getattr(choices[0], "message", None)
@@ -147,9 +94,9 @@ class OpenAILLM:
         finish = _FINISH_REASONS.get(str(getattr(choices[0], "finish_reason", None)), "other")
         return LLMReply(
             text=refusal or reported_text(message, "content"),
-            model=reported_model(completion, self._model),
+            model=reported_model(response, self._model),
             provider=self.provider,
-            usage=_usage(getattr(completion, "usage", None)),
+            usage=_usage(getattr(response, "usage", None)),
             finish_reason="refusal" if refusal else finish,
             latency_ms=latency_ms,
             request_id=request_id,
@@ -180,7 +127,7 @@ def open_openai(*, model: str, api_key: str | None, base_url: str | None) -> Ope
         max_retries=0,
         http_client=openai.DefaultAsyncHttpxClient(**PROVIDER_CLIENT),
     )
-    return OpenAILLM(client, model=model, dialect="openai" if is_official else "compatible")
+    return OpenAILLM(client, model=model, provider="openai" if is_official else "compatible")
 
 
 def open_azure(
@@ -198,4 +145,4 @@ def open_azure(
         max_retries=0,
         http_client=openai.DefaultAsyncHttpxClient(**PROVIDER_CLIENT),
     )
-    return OpenAILLM(client, model=model, dialect="azure")
+    return OpenAILLM(client, model=model, provider="azure")

@@ -23,7 +23,7 @@ class OpenAIResponsesLLM(OpenAILLM):
     """A model of `/responses`."""
 
     def _create_method(self) -> Any:
-        return self._client.responses.with_raw_response.create
+        return self.client.responses.with_raw_response.create
 
     def _body(self, request: LLMRequest) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -37,27 +37,27 @@ class OpenAIResponsesLLM(OpenAILLM):
         if request.schema is not None:
             schema = {"name": request.schema.name, "schema": request.schema.schema}
             body["text"] = {"format": {"type": "json_schema", "strict": True, **schema}}
-        if self._dialect == "openai" and request.cache_prefix and request.prompt_hash:
+        if self._provider == "openai" and request.cache_prefix and request.prompt_hash:
             body["prompt_cache_key"] = request.prompt_hash[:64]
         return body
 
-    def _reply(self, completion: object, latency_ms: int, request_id: str | None) -> LLMReply:
+    def _reply(self, response: object, latency_ms: int, request_id: str | None) -> LLMReply:
         # The SDK does not validate the response.
-        output = reported_items(completion, "output")
-        failed = getattr(completion, "error", None)
-        if not isinstance(completion, Response) or output is None or failed is not None:
+        output = reported_items(response, "output")
+        failed = getattr(response, "error", None)
+        if not isinstance(response, Response) or output is None or failed is not None:
             raise LLMServerError(
-                f"The provider's answer is not a response object: {completion!s}"[:1000],
+                f"The provider's answer is not a response object: {response!s}"[:1000],
                 request_id=request_id,
             )
         parts = [part for item in output for part in reported_items(item, "content") or ()]
         refusal = "".join(reported_text(part, "refusal") for part in parts)
         return LLMReply(
             text=refusal or "".join(reported_text(part, "text") for part in parts),
-            model=reported_model(completion, self._model),
+            model=reported_model(response, self._model),
             provider=self.provider,
-            usage=_usage(getattr(completion, "usage", None)),
-            finish_reason="refusal" if refusal else _finish_reason(completion),
+            usage=_usage(getattr(response, "usage", None)),
+            finish_reason="refusal" if refusal else _finish_reason(response),
             latency_ms=latency_ms,
             request_id=request_id,
         )
@@ -82,4 +82,4 @@ def _usage(usage: Any) -> TokenUsage:
 def open_responses(*, model: str, api_key: str | None, base_url: str | None) -> OpenAIResponsesLLM:
     """Open a model with the same arguments as `open_openai`."""
     chat = open_openai(model=model, api_key=api_key, base_url=base_url)
-    return OpenAIResponsesLLM(chat.client, model=model, dialect=chat.dialect)
+    return OpenAIResponsesLLM(chat.client, model=model, provider=chat.provider)

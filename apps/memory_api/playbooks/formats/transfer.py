@@ -1,4 +1,4 @@
-"""Loads, imports and saves a whole playbook, in the formats of `serialization.py`."""
+"""Loads and imports a whole playbook, in the formats of `serialization.py`."""
 
 from __future__ import annotations
 
@@ -240,11 +240,3 @@ def _sanitize_bullet(bullet: Bullet) -> Bullet:
 
 def _sanitize(text: str) -> str:
     return redact(replace_unstorable(text)).text
-
-
-async def save_playbook(
-    runtime: Runtime, tenant_id: UUID, ref: PlaybookRef, playbook: Playbook, author: ChangeAuthor
-) -> ChangeResult:
-    """`save` of S2: replaces the stored playbook by this one."""
-    text = playbook.model_dump_json(exclude={"bullets": {"__all__": {"confidence_score"}}})
-    return (await replace_playbook(runtime, tenant_id, ref, text, author))[0]
