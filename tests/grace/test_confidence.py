@@ -30,9 +30,9 @@ FILE = packaged_path("config") / "grace_config.yml"
 
 
 def test_search_quality() -> None:
-    assert search_quality(ConfidenceFactors(), CONFIG) == 0
-    assert search_quality(ConfidenceFactors(1, 0.7, 0.7), CONFIG) == 0.7
-    assert search_quality(SEARCH, CONFIG) == pytest.approx(0.7 * 0.55 + 0.3 * 0.5 - 0.03)
+    assert search_quality(ConfidenceFactors()) == 0
+    assert search_quality(ConfidenceFactors(1, 0.7, 0.7)) == 0.7
+    assert search_quality(SEARCH) == pytest.approx(0.7 * 0.55 + 0.3 * 0.5 - 0.03)
 
 
 def test_penalties() -> None:
@@ -60,21 +60,21 @@ def test_levels(score: float, level: str) -> None:
 
 
 def test_contradiction_caps_the_answer() -> None:
-    right = score_grounded(Groundedness(4, 0, 0, 0.9, 1.0), 0.8, 1, CONFIG)
-    wrong = score_grounded(Groundedness(3, 1, 0, 0.9, 1.0), 0.8, 1, CONFIG)
+    right = score_grounded(Groundedness(4, 0, 0, 0.9, 1.0), 0.8, 1)
+    wrong = score_grounded(Groundedness(3, 1, 0, 0.9, 1.0), 0.8, 1)
     assert right.score == pytest.approx(0.8 * (0.6 + 0.225 + 0.15) + 0.2 * 0.8)
     assert wrong.score == pytest.approx(0.8 * 0.3 + 0.2 * 0.8)
     assert wrong.penalties == ("contradiction",)
-    neutral = score_grounded(Groundedness(0, 0, 5, 1.0, 1.0), 1.0, 0, CONFIG)
+    neutral = score_grounded(Groundedness(0, 0, 5, 1.0, 1.0), 1.0, 0)
     assert decide(neutral.score, CONFIG.thresholds).level == "escalate"
 
 
 def test_doubt_of_the_judge_caps_the_answer() -> None:
     """S3.36: however well the sources support it."""
-    unsure = score_grounded(Groundedness(4, 0, 0, 0.0, 1.0), 0.8, 1, CONFIG)
-    beside = score_grounded(Groundedness(4, 0, 0, 1.0, 0.0), 0.8, 1, CONFIG)
+    unsure = score_grounded(Groundedness(4, 0, 0, 0.0, 1.0), 0.8, 1)
+    beside = score_grounded(Groundedness(4, 0, 0, 1.0, 0.0), 0.8, 1)
     assert unsure.score == beside.score == pytest.approx(0.8 * 0.3 + 0.2 * 0.8)
-    sure = score_grounded(Groundedness(4, 0, 0, 0.6, 0.6), 0.8, 1, CONFIG)
+    sure = score_grounded(Groundedness(4, 0, 0, 0.6, 0.6), 0.8, 1)
     assert sure.score == pytest.approx(0.8 * (0.6 + 0.15 + 0.09) + 0.2 * 0.8)
 
 
@@ -91,16 +91,16 @@ def test_calibration_lowers_the_error() -> None:
 def test_thresholds_move_within_bounds() -> None:
     start = CONFIG.thresholds
     sure_but_wrong = [(0.95, False)] * 10
-    raised = adjust_thresholds(start, sure_but_wrong, CONFIG)
+    raised = adjust_thresholds(start, sure_but_wrong)
     assert (raised.silent, raised.notify, raised.confirm) == (0.95, 0.75, 0.45)
     for _ in range(9):
-        raised = adjust_thresholds(raised, sure_but_wrong, CONFIG)
+        raised = adjust_thresholds(raised, sure_but_wrong)
     assert (raised.silent, raised.notify, raised.confirm) == (0.95, 0.85, 0.6)
     lowered = start
     for _ in range(9):
-        lowered = adjust_thresholds(lowered, [(0.1, True)] * 10, CONFIG)
+        lowered = adjust_thresholds(lowered, [(0.1, True)] * 10)
     assert (lowered.silent, lowered.notify, lowered.confirm) == (0.8, 0.6, 0.3)
-    assert adjust_thresholds(start, sure_but_wrong[:9], CONFIG) == start
+    assert adjust_thresholds(start, sure_but_wrong[:9]) == start
 
 
 def test_packaged_file_has_the_defaults() -> None:

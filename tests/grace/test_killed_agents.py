@@ -20,7 +20,7 @@ from tests.grace.test_agent_runs import KNOWN, step
 
 PATCH = """
 import os, signal
-from memory_api.grace import executor, plan_replacement, step as agent_step
+from memory_api.grace import executor, plan_changes, step as agent_step
 from memory_api.grace.config import GraceConfig
 from memory_api.grace.tools import port, rag_search, reasoning
 steps["agent"] = agent_step.AgentRunStep(
@@ -50,13 +50,13 @@ def die_in(module, name, where):
             die()
     setattr(module, name, dying)
 die_in(executor, "ask_person", "question")
-write = plan_replacement.write_plan
+write = plan_changes.write_plan
 def write_plan(agent_run, plan, kept):
     rows = write(agent_run, plan, kept)
     if point == "replan" and agent_run.replan_count:
         die()
     return rows
-plan_replacement.write_plan = write_plan
+plan_changes.write_plan = write_plan
 """
 
 

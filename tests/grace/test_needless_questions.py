@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from memory_api.grace.tools.ask_user import AskUserTool
-from memory_api.grace.tools.registry import BUILTIN_TOOLS
+from memory_api.grace.tools.registry import BUILTIN_TOOLS, AskUserTool
 from tests.grace.conftest import Agent, config
 from tests.grace.test_agent_runs import UNKNOWN
 from tests.grace.test_agent_with_model import QUERY, Model, judgment, model, planned

@@ -16,10 +16,7 @@ from memory_api.core.settings import Settings
 from memory_api.grace.agent_model import RunOverLimit, RunUsage
 from memory_api.grace.confidence import (
     ConfidenceFactors,
-    Groundedness,
-    adjust_thresholds,
     decide,
-    score_grounded,
     score_step,
 )
 from memory_api.grace.config import GraceConfig, load_config, read_config
@@ -61,11 +58,7 @@ def _plan(config: GraceConfig) -> ExecutionPlan:
     return template_plan(context, 0.5)
 
 
-SEARCH = ConfidenceFactors(3, 0.5, 0.55, 0.1, 0.4, 2, is_search_step=True)
-MISSING = ConfidenceFactors(search_max_score=0.8, is_search_step=True)
-UNSOURCED = ConfidenceFactors(llm_self_confidence=0.7, tool_success_rate=0.2)
 ANSWER = ConfidenceFactors(2, 0.5, 0.7, 0.1, 0.6, 2, 0.9, 1.0, 0.8)
-WRONG = [(0.95, False)] * 10
 
 Result = Callable[[GraceConfig], Any]
 WITHOUT_A_RUN: dict[str, tuple[str, Result]] = {
@@ -73,42 +66,12 @@ WITHOUT_A_RUN: dict[str, tuple[str, Result]] = {
     "executor.max_replans": ("1", lambda c: _strategy(c, "step_failed", 3, replans=1)),
     "executor.max_tokens_per_run": ("100", lambda c: _over_limit(c, 100, 0)),
     "executor.max_cost_usd_per_run": ("0.1", lambda c: _over_limit(c, 0, 0.1)),
-    "groundedness.support_weight": ("0.1", lambda c: score_grounded(
-        Groundedness(3, 0, 1, 0.9, 1.0), 0.5, 1, c)),
-    "groundedness.self_evaluation_weight": ("0.1", lambda c: score_grounded(
-        Groundedness(3, 0, 1, 0.9, 1.0), 0.5, 1, c)),
-    "groundedness.coverage_weight": ("0.1", lambda c: score_grounded(
-        Groundedness(3, 0, 1, 0.9, 1.0), 0.5, 1, c)),
-    "groundedness.search_share": ("0.5", lambda c: score_grounded(
-        Groundedness(3, 0, 1, 0.9, 1.0), 0.5, 1, c)),
-    "groundedness.contradiction_cap": ("0.1", lambda c: score_grounded(
-        Groundedness(3, 1, 0, 0.9, 1.0), 0.5, 1, c)),
-    "groundedness.doubt_cap": ("0.1", lambda c: score_grounded(
-        Groundedness(3, 0, 0, 0.0, 1.0), 0.5, 1, c)),
-    "groundedness.no_source_penalty": ("0.1", lambda c: score_grounded(
-        Groundedness(3, 0, 1, 0.9, 1.0), 0.5, 0, c)),
-    "groundedness.coverage_damping": ("0.9", lambda c: score_grounded(
-        Groundedness(3, 0, 5, 0.9, 1.0), 0.5, 1, c)),
-    "groundedness.decided_share": ("0.4", lambda c: score_grounded(
-        Groundedness(3, 0, 5, 0.9, 1.0), 0.5, 1, c)),
-    "penalties.no_results": ("0.1", lambda c: score_step(MISSING, c)),
-    "penalties.no_sources": ("0.1", lambda c: score_step(UNSOURCED, c)),
-    "penalties.tool_failure_floor": ("0", lambda c: score_step(UNSOURCED, c)),
     "search.top_k": ("1", _sources),
     "search.min_score": ("0.6", _sources),
-    "search.strong_score": ("0.5", lambda c: score_step(SEARCH, c)),
     "search.default_collection": ("other", lambda c: _plan(c).steps[0].collection),
     "thresholds.silent": ("0.95", lambda c: decide(0.92, c.thresholds)),
     "thresholds.notify": ("0.5", lambda c: decide(0.6, c.thresholds)),
     "thresholds.confirm": ("0.1", lambda c: decide(0.3, c.thresholds)),
-    "threshold_adjustment.learning_rate": ("0.01", lambda c: adjust_thresholds(
-        GraceConfig().thresholds, WRONG, c)),
-    "threshold_adjustment.min_samples": ("30", lambda c: adjust_thresholds(
-        GraceConfig().thresholds, WRONG, c)),
-    "threshold_adjustment.error_share": ("1", lambda c: adjust_thresholds(
-        GraceConfig().thresholds, WRONG, c)),
-    "replan.partial_threshold": ("0.3", lambda c: _strategy(c, "low_confidence", 3)),
-    "replan.full_share": ("0.9", lambda c: _strategy(c, "step_failed", 3)),
 }  # fmt: skip
 """Setting → another value, and a result that depends on it."""
 

@@ -11,6 +11,7 @@ from memory_api.core.db import current_tenant_id
 from memory_api.core.tenant_locks import acquire_tenant_lock
 from memory_api.grace import queries
 from memory_api.grace.confidence import (
+    FEEDBACK_WINDOW,
     adjust_thresholds,
     calibrate,
     expected_calibration_error,
@@ -48,16 +49,15 @@ async def learn_from_feedback(session: AsyncSession, project_id: str, config: Gr
     """
     row = await _lock_or_create(session, project_id, config)
     await session.flush()
-    window = config.threshold_adjustment.min_samples
     new = await queries.list_feedback(
         session, project_id, after=row.judged_until, limit=MAX_SAMPLES
     )
     if row.judged_until is None:
         new = sorted(new, key=lambda run: run.feedback_at or datetime.min.replace(tzinfo=UTC))
     thresholds = ThresholdSection(silent=row.silent, notify=row.notify, confirm=row.confirm)
-    for start in range(0, len(new) - window + 1, window):
-        judged = new[start : start + window]
-        thresholds = adjust_thresholds(thresholds, _calibrated(judged), config)
+    for start in range(0, len(new) - FEEDBACK_WINDOW + 1, FEEDBACK_WINDOW):
+        judged = new[start : start + FEEDBACK_WINDOW]
+        thresholds = adjust_thresholds(thresholds, _outcomes(judged, "calibrated_confidence"))
         row.judged_until = judged[-1].feedback_at
     row.silent, row.notify, row.confirm = (
         thresholds.silent,
@@ -67,7 +67,7 @@ async def learn_from_feedback(session: AsyncSession, project_id: str, config: Gr
     recent = await queries.list_feedback(session, project_id, after=None, limit=MAX_SAMPLES)
     since = row.counted_from
     counted = [run for run in recent if since is None or (run.feedback_at or since) > since]
-    outcomes = _outcomes(counted)
+    outcomes = _outcomes(counted, "overall_confidence")
     row.sample_count = len(outcomes)
     if len(outcomes) >= MIN_FIT_SAMPLES:
         row.temperature = fit_temperature(outcomes)
@@ -97,18 +97,10 @@ async def _lock_or_create(
     return row
 
 
-def _outcomes(runs: Sequence[AgentRunRow]) -> list[tuple[float, bool]]:
-    """(confidence before calibration, right) of runs that answered."""
+def _outcomes(runs: Sequence[AgentRunRow], confidence: str) -> list[tuple[float, bool]]:
+    """(the confidence of this name, right) of runs that answered."""
     return [
-        (float(run.result["overall_confidence"]), run.feedback == "right")
-        for run in runs
-        if run.result is not None
-    ]
-
-
-def _calibrated(runs: Sequence[AgentRunRow]) -> list[tuple[float, bool]]:
-    return [
-        (float(run.result["calibrated_confidence"]), run.feedback == "right")
+        (float(run.result[confidence]), run.feedback == "right")
         for run in runs
         if run.result is not None
     ]

@@ -19,6 +19,25 @@ MIN_SELF_EVALUATION = 0.6
 coverage caps the answer.
 """
 MIN_COVERAGE = 0.1
+STRONG_SCORE = 0.6
+"""A best hit with at least this score is taken as the search quality."""
+NO_RESULTS, NO_SOURCES, TOOL_FAILURE = 0.5, 0.7, 0.8
+"""What the score of a step is multiplied by; `TOOL_FAILURE` if no call succeeded."""
+SUPPORT_WEIGHT, SELF_EVALUATION_WEIGHT, COVERAGE_WEIGHT = 0.6, 0.25, 0.15
+SEARCH_SHARE = 0.2
+"""The share of the search in the score of a compared answer."""
+MAX_DOUBTED = 0.3
+"""The highest score of an answer with a contradiction, or whose judge is not sure at all."""
+UNCITED, UNDECIDED = 0.85, 0.3
+"""What a compared answer without sources is multiplied by; the share of the support that is lost
+if few claims are decided.
+"""
+DECIDED_SHARE = 0.8
+"""From this share of decided claims on, nothing is lost."""
+THRESHOLD_STEP = 0.05
+MAX_ERROR_SHARE = 0.3
+FEEDBACK_WINDOW = 10
+"""Items of feedback after which the thresholds may move."""
 MAX_AVERAGE_PENALTY = 0.15
 BIN_COUNT = 10
 MIN_CHANCE = 1e-4
@@ -81,14 +100,14 @@ class ActionDecision:
         return self.level in ("confirm", "escalate")
 
 
-def search_quality(factors: ConfidenceFactors, config: GraceConfig) -> float:
+def search_quality(factors: ConfidenceFactors) -> float:
     """0 without hits; the best score if it is strong; else .7 max + .3 mean less a share of the
     variance.
     """
     best = factors.search_max_score
     if factors.search_result_count == 0 and best == 0:
         return 0.0
-    if best >= config.search.strong_score:
+    if best >= STRONG_SCORE:
         return best
     spread = min(MAX_AVERAGE_PENALTY, 0.3 * factors.search_score_variance)
     return max(0.0, 0.7 * best + 0.3 * factors.search_avg_score - spread)
@@ -111,7 +130,7 @@ def score_step(factors: ConfidenceFactors, config: GraceConfig) -> ConfidenceSco
     """The confidence in a step: the quality of a search, or the weighted mean of the present
     factors, less the penalties.
     """
-    quality = search_quality(factors, config)
+    quality = search_quality(factors)
     if factors.is_search_step:
         parts = {"search_quality": quality, "tool_success": factors.tool_success_rate}
         score = quality * factors.tool_success_rate
@@ -122,7 +141,7 @@ def score_step(factors: ConfidenceFactors, config: GraceConfig) -> ConfidenceSco
         score = (
             sum(weights[name] * value for name, value in parts.items()) / total if total else 0.0
         )
-    score, penalties = _apply_penalties(score, factors, config)
+    score, penalties = _apply_penalties(score, factors)
     breakdown = {k: _round(v) for k, v in parts.items()}
     if factors.is_search_step:
         breakdown |= search_statistics(factors)
@@ -142,56 +161,48 @@ def _present_factors(factors: ConfidenceFactors, quality: float) -> dict[str, fl
     return parts
 
 
-def _apply_penalties(
-    score: float, factors: ConfidenceFactors, config: GraceConfig
-) -> tuple[float, tuple[str, ...]]:
+def _apply_penalties(score: float, factors: ConfidenceFactors) -> tuple[float, tuple[str, ...]]:
     names: list[str] = []
     if factors.is_search_step and factors.search_result_count == 0:
-        score *= config.penalties.no_results
+        score *= NO_RESULTS
         names.append("no_results")
     if factors.tool_success_rate < 1:
-        floor = config.penalties.tool_failure_floor
-        score *= floor + (1 - floor) * factors.tool_success_rate
+        score *= TOOL_FAILURE + (1 - TOOL_FAILURE) * factors.tool_success_rate
         names.append("tool_failure")
     has_hits = factors.is_search_step and factors.search_result_count > 0
     is_sure = not factors.is_search_step and factors.llm_self_confidence >= GROUNDED_SELF_EVALUATION
     if factors.source_count == 0 and not has_hits and not is_sure:
-        score *= config.penalties.no_sources
+        score *= NO_SOURCES
         names.append("no_sources")
     return score, tuple(names)
 
 
 def score_grounded(
-    grounded: Groundedness, search_score: float, source_count: int, config: GraceConfig
+    grounded: Groundedness, search_score: float, source_count: int
 ) -> ConfidenceScore:
     """The confidence in an answer whose claims were compared with its sources: .8 of the answer
     (support .6, self-evaluation .25, coverage .15) and .2 of the search. A contradiction caps the
     part of the answer, and so does a low self-evaluation or coverage, in proportion.
     """
-    rules = config.groundedness
     decided = grounded.supported + grounded.contradicted
     if decided == 0:
         support, own, coverage = 0.5, min(grounded.self_evaluation, 0.5), 0.3
         search_score = min(search_score, 0.2)
     else:
-        share = min(1.0, decided / max(1, grounded.claims) / rules.decided_share)
-        damping = 1 - rules.coverage_damping + rules.coverage_damping * share
+        share = min(1.0, decided / max(1, grounded.claims) / DECIDED_SHARE)
+        damping = 1 - UNDECIDED + UNDECIDED * share
         support = grounded.supported / decided * damping
         own, coverage = grounded.self_evaluation, grounded.coverage
-    answer = (
-        rules.support_weight * support
-        + rules.self_evaluation_weight * own
-        + rules.coverage_weight * coverage
-    )
+    answer = SUPPORT_WEIGHT * support + SELF_EVALUATION_WEIGHT * own + COVERAGE_WEIGHT * coverage
     doubt = max(0.0, 1 - min(own, coverage) / MIN_SELF_EVALUATION) if decided else 0.0
-    answer = min(answer, 1 - (1 - rules.doubt_cap) * doubt)
+    answer = min(answer, 1 - (1 - MAX_DOUBTED) * doubt)
     penalties: list[str] = []
     if grounded.contradicted:
-        answer = min(answer, rules.contradiction_cap)
+        answer = min(answer, MAX_DOUBTED)
         penalties.append(CONTRADICTION)
-    score = (1 - rules.search_share) * answer + rules.search_share * search_score
+    score = (1 - SEARCH_SHARE) * answer + SEARCH_SHARE * search_score
     if source_count == 0:
-        score *= rules.no_source_penalty
+        score *= UNCITED
         penalties.append("no_sources")
     parts = {
         "support": support,
@@ -257,22 +268,21 @@ THRESHOLD_FLOORS = ThresholdSection(silent=0.80, notify=0.60, confirm=0.30)
 
 
 def adjust_thresholds(
-    thresholds: ThresholdSection, feedback: Sequence[tuple[float, bool]], config: GraceConfig
+    thresholds: ThresholdSection, feedback: Sequence[tuple[float, bool]]
 ) -> ThresholdSection:
     """The thresholds after these (confidence, correct) pairs, each of which counts once: raised if
     more than 30 % were wrong though above `notify`, else lowered if more than 30 % were right
-    though below `confirm`. Unchanged with fewer pairs than `min_samples`.
+    though below `confirm`. Unchanged with fewer pairs than `FEEDBACK_WINDOW`.
     """
-    rules = config.threshold_adjustment
-    if len(feedback) < rules.min_samples:
+    if len(feedback) < FEEDBACK_WINDOW:
         return thresholds
     share = 1 / len(feedback)
     false_positives = share * sum(s > thresholds.notify and not right for s, right in feedback)
     false_negatives = share * sum(s < thresholds.confirm and right for s, right in feedback)
-    if false_positives > rules.error_share:
-        return _move(thresholds, rules.learning_rate)
-    if false_negatives > rules.error_share:
-        return _move(thresholds, -rules.learning_rate)
+    if false_positives > MAX_ERROR_SHARE:
+        return _move(thresholds, THRESHOLD_STEP)
+    if false_negatives > MAX_ERROR_SHARE:
+        return _move(thresholds, -THRESHOLD_STEP)
     return thresholds
 
 

@@ -78,27 +78,8 @@ class WeightSection(_Section):
         return self
 
 
-class GroundednessSection(_Section):
-    support_weight: Unit = 0.6
-    self_evaluation_weight: Unit = 0.25
-    coverage_weight: Unit = 0.15
-    search_share: Unit = 0.2
-    contradiction_cap: Unit = 0.3
-    doubt_cap: Unit = 0.3
-    no_source_penalty: Unit = 0.85
-    coverage_damping: Unit = 0.3
-    decided_share: Annotated[float, Field(gt=0, le=1)] = 0.8
-
-
-class PenaltySection(_Section):
-    no_results: Unit = 0.5
-    no_sources: Unit = 0.7
-    tool_failure_floor: Unit = 0.8
-
-
 class SearchSection(_Section):
     top_k: Annotated[int, Field(ge=1, le=50)] = 5
-    strong_score: Unit = 0.6
     min_score: Unit = 0.2
     ask_back_below: Unit = 0.3
     default_collection: str = "wikipedia_ja"
@@ -117,12 +98,6 @@ class ThresholdSection(_Section):
         return self
 
 
-class AdjustmentSection(_Section):
-    learning_rate: Unit = 0.05
-    min_samples: Annotated[int, Field(ge=1)] = 10
-    error_share: Unit = 0.3
-
-
 class InterventionSection(_Section):
     interactive: bool = True
     timeout_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 300
@@ -132,8 +107,6 @@ class InterventionSection(_Section):
 
 class ReplanSection(_Section):
     confidence_threshold: Unit = 0.4
-    partial_threshold: Unit = 0.6
-    full_share: Unit = 0.34
     confirm_all: bool = False
 
 
@@ -148,11 +121,8 @@ class GraceConfig(_Section):
     planner: PlannerSection = PlannerSection()
     executor: ExecutorSection = ExecutorSection()
     confidence_weights: WeightSection = WeightSection()
-    groundedness: GroundednessSection = GroundednessSection()
-    penalties: PenaltySection = PenaltySection()
     search: SearchSection = SearchSection()
     thresholds: ThresholdSection = ThresholdSection()
-    threshold_adjustment: AdjustmentSection = AdjustmentSection()
     intervention: InterventionSection = InterventionSection()
     replan: ReplanSection = ReplanSection()
     web_search: WebSearchSection = WebSearchSection()

@@ -282,7 +282,7 @@ def score_result(config: GraceConfig, result: ToolResult) -> ConfidenceScore:
     if result.grounded is None:
         return score_step(result.factors, config)
     searched = max((source.score for source in result.sources), default=0.0)
-    return score_grounded(result.grounded, searched, len(result.sources), config)
+    return score_grounded(result.grounded, searched, len(result.sources))
 
 
 async def _store_result(

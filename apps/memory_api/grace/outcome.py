@@ -70,7 +70,7 @@ async def finish_agent_run(
         elif error is not None and result.final_answer is None:
             result = result.model_copy(update={"overall_status": "failed"})
         agent_run.result = result.model_dump(mode="json")
-    _skip_open_steps(steps)
+    skip_open_steps(steps)
     if error is None and result is not None and result.overall_status == "failed":
         error = describe_failure(result)
     agent_run.error = {"message": error[:2_000]} if error else None
@@ -105,7 +105,8 @@ def describe_failure(result: ExecutionResult) -> str:
     return f"Step {first.step_id} ({first.action}) failed: {first.error}"
 
 
-def _skip_open_steps(steps: Sequence[AgentStepRow]) -> None:
+def skip_open_steps(steps: Sequence[AgentStepRow]) -> None:
+    """Skip the steps that are left."""
     for row in steps:
         if row.state in ("pending", "running"):
             row.state, row.finished_at = "skipped", datetime.now(UTC)

@@ -113,11 +113,6 @@ async def get_cancel_requested(session: AsyncSession, agent_run_id: UUID) -> boo
     return bool(found)
 
 
-async def load_steps(session: AsyncSession, agent_run: AgentRunRow) -> Sequence[AgentStepRow]:
-    """The steps of the current plan, in order."""
-    return await list_steps(session, agent_run.id, agent_run.plan_number)
-
-
 async def list_searches(session: AsyncSession, agent_run_id: UUID) -> list[str]:
     """The words of all searches of an agent run that have started, each once, oldest first."""
     query = AgentStepRow.spec["query"].astext
@@ -134,15 +129,14 @@ async def list_searches(session: AsyncSession, agent_run_id: UUID) -> list[str]:
     return list(dict.fromkeys(filter(None, found)))
 
 
-async def list_steps(
-    session: AsyncSession, agent_run_id: UUID, plan_number: int
-) -> Sequence[AgentStepRow]:
+async def load_steps(session: AsyncSession, agent_run: AgentRunRow) -> Sequence[AgentStepRow]:
+    """The steps of the current plan, in order."""
     found = await session.scalars(
         select(AgentStepRow)
         .where(
             AgentStepRow.tenant_id == current_tenant_id(session),
-            AgentStepRow.agent_run_id == agent_run_id,
-            AgentStepRow.plan_number == plan_number,
+            AgentStepRow.agent_run_id == agent_run.id,
+            AgentStepRow.plan_number == agent_run.plan_number,
         )
         .order_by(AgentStepRow.step_id)
         .execution_options(populate_existing=True)

@@ -38,6 +38,10 @@ FEEDBACK_WORDS = re.compile(
     r"違う|間違|修正|変更|やり直|\b(?:wrong|incorrect|change|instead)\b", re.IGNORECASE
 )
 """Words by which an input on a step is taken as feedback on the plan."""
+FEW_FINISHED = 0.6
+"""Below this share of finished steps, low confidence plans everything again."""
+FIRST_SHARE = 0.34
+"""A failure in this first share of the steps plans everything again."""
 MAX_TITLES = 2
 MAX_SEARCHED = 20
 """The latest queries of a run, which a new plan must not repeat."""
@@ -90,8 +94,8 @@ def choose_strategy(
     if why.trigger in BY_PERSON:
         return "full" if step is None or FROM_THE_START.search(why.feedback) else "partial"
     if why.trigger == "low_confidence":
-        return "full" if state.finished_share < config.replan.partial_threshold else "partial"
-    if step is None or step.step_id / len(state.plan.steps) <= config.replan.full_share:
+        return "full" if state.finished_share < FEW_FINISHED else "partial"
+    if step is None or step.step_id / len(state.plan.steps) <= FIRST_SHARE:
         return "full"
     return "partial"
 

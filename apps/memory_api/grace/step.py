@@ -42,8 +42,7 @@ from memory_api.grace.interventions import (
 )
 from memory_api.grace.leg import KnownRows, Leg, describe_plan, read_state, write_plan
 from memory_api.grace.outcome import finish_agent_run
-from memory_api.grace.plan_questions import ask_pending
-from memory_api.grace.plan_replacement import answer_again, save_replan
+from memory_api.grace.plan_changes import answer_again, ask_pending, save_replan
 from memory_api.grace.planner import PlanningContext, create_plan
 from memory_api.grace.replanning import (
     ReplanContext,

@@ -4,11 +4,10 @@ tool calls.
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 
 from pydantic import BaseModel, Field, ValidationError
 
-from memory_api.grace.confidence import ConfidenceFactors
 from memory_api.grace.conversation import format_conversation
 from memory_api.grace.execution_plan import PlanStep
 from memory_api.grace.tools.port import (
@@ -19,17 +18,17 @@ from memory_api.grace.tools.port import (
     ToolInput,
     ToolResult,
 )
-from memory_api.grace.tools.reasoning import cite_sources, format_inputs, judge_answer
+from memory_api.grace.tools.reasoning import (
+    answer_factors,
+    cite_sources,
+    format_inputs,
+    judge_answer,
+)
 from memory_api.llm.untrusted_text import fence_text, fit_text
 
 OBSERVATION_TOKENS = 1_500
-APOLOGY = re.compile(
-    r"\b(?:sorry|apologi[sz]e|cannot answer|unable to|could not find|no information)\b"
-    r"|申し訳|すみません|わかりません|分かりません|見つかりません|お答えできません",
-    re.IGNORECASE,
-)
-CONFIDENT, APOLOGETIC = 0.8, 0.3
-"""The self-evaluation of an answer, and of one that contains an apology."""
+ANSWERED, UNANSWERED = 0.8, 0.3
+"""The self-evaluation of an answer, and of a loop that found none."""
 
 
 class LoopDecision(BaseModel):
@@ -72,13 +71,9 @@ class LegacyAgentTool(Tool):
                 return await self._finish(context, given, step, sources)
             observation = await self._call(context, tools, step, given, sources)
             observations.append(fence_text(observation, label="observation"))
-        return ToolResult(
-            "The agent found no answer in its iterations.",
-            "partial",
-            sources,
-            ConfidenceFactors(llm_self_confidence=APOLOGETIC, source_count=len(sources)),
-            found=False,
-        )
+        factors = replace(answer_factors(sources), llm_self_confidence=UNANSWERED)
+        text = "The agent found no answer in its iterations."
+        return ToolResult(text, "partial", sources, factors, found=False)
 
     async def _call(
         self,
@@ -113,17 +108,9 @@ class LegacyAgentTool(Tool):
         sources: list[Source],
     ) -> ToolResult:
         answer, cited = cite_sources(decision.answer or "", sources)
-        apologizes = bool(APOLOGY.search(answer))
-        own = APOLOGETIC if apologizes else CONFIDENT
-        scores = [source.score for source in cited]
-        factors = ConfidenceFactors(
-            search_result_count=len(cited),
-            search_avg_score=sum(scores) / len(scores) if scores else 0.0,
-            search_max_score=max(scores, default=0.0),
-            source_count=len(cited),
-            llm_self_confidence=own,
-        )
-        if apologizes or not decision.sufficient or context.model is None:
+        own = ANSWERED if decision.sufficient else UNANSWERED
+        factors = replace(answer_factors(cited), llm_self_confidence=own)
+        if not decision.sufficient or context.model is None:
             return ToolResult(answer, "partial", cited, factors, found=False)
         grounded = await judge_answer(context, context.model, given.query, answer, cited)
         return ToolResult(answer, sources=cited, factors=factors, grounded=grounded)

@@ -107,20 +107,20 @@ class ReasoningTool(Tool):
         answer = await model.ask(SourcedAnswer, "answer", values, temperature=temperature)
         text, cited = cite_sources(answer.answer, sources)
         if not answer.sufficient:
-            return ToolResult(text, "partial", cited, _factors(cited), found=False)
+            return ToolResult(text, "partial", cited, answer_factors(cited), found=False)
         if context.is_intermediate:  # the answer that uses it is compared with the sources of both
-            return ToolResult(text, sources=cited, factors=_factors(cited), is_checked=False)
+            return ToolResult(text, sources=cited, factors=answer_factors(cited), is_checked=False)
         grounded = await judge_answer(context, model, given.query, text, cited or sources)
         return ToolResult(
             text,
             sources=cited,
-            factors=replace(_factors(cited), llm_self_confidence=grounded.self_evaluation,
+            factors=replace(answer_factors(cited), llm_self_confidence=grounded.self_evaluation,
                             query_coverage=grounded.coverage),
             grounded=grounded,
         )  # fmt: skip
 
 
-def _factors(sources: Sequence[Source]) -> ConfidenceFactors:
+def answer_factors(sources: Sequence[Source]) -> ConfidenceFactors:
     return replace(search_factors(sources), is_search_step=False)
 
 

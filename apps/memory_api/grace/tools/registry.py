@@ -9,8 +9,7 @@ from importlib.metadata import entry_points
 import structlog
 
 from memory_api.grace.config import GraceConfig
-from memory_api.grace.tools.ask_user import AskUserTool
-from memory_api.grace.tools.port import Tool
+from memory_api.grace.tools.port import Tool, ToolContext, ToolFailed, ToolInput, ToolResult
 from memory_api.grace.tools.rag_search import RAGSearchTool
 from memory_api.grace.tools.react_loop import LegacyAgentTool
 from memory_api.grace.tools.reasoning import ReasoningTool
@@ -19,6 +18,18 @@ from memory_api.grace.tools.web_search import WebSearchTool
 log = structlog.get_logger()
 
 ENTRY_POINT_GROUP = "hansei.grace_tools"
+
+
+class AskUserTool(Tool):
+    """Asks a person. The executor turns the step into an intervention and waits (S3.32)."""
+
+    name = "ask_user"
+    description = "Ask the person who asked the question, if information is missing."
+
+    async def run(self, context: ToolContext, given: ToolInput) -> ToolResult:
+        raise ToolFailed("`ask_user` is carried out by an intervention.")
+
+
 BUILTIN_TOOLS: tuple[type[Tool], ...] = (
     RAGSearchTool,
     ReasoningTool,

@@ -9,7 +9,6 @@ from memory_api.core.errors import HanseiError
 from memory_api.core.json_input import parse_json
 from memory_api.core.outgoing import CallFailed, OutgoingCall, send_call
 from memory_api.core.private_addresses import AddressRefused
-from memory_api.grace.confidence import ConfidenceFactors
 from memory_api.grace.config import GraceConfig
 from memory_api.grace.tools.port import (
     Source,
@@ -19,6 +18,7 @@ from memory_api.grace.tools.port import (
     ToolInput,
     ToolResult,
 )
+from memory_api.grace.tools.rag_search import search_factors
 
 MAX_RESULT_LENGTH = 2_000
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
@@ -63,17 +63,9 @@ class WebSearchTool(Tool):
             )
             for each, score in zip(results, RANK_SCORES, strict=False)
         ]
-        scores = [source.score for source in sources]
         return ToolResult(
             "\n\n".join(f"{source.title}: {source.content}" for source in sources),
             sources=sources,
-            factors=ConfidenceFactors(
-                search_result_count=len(sources),
-                search_avg_score=sum(scores) / len(scores) if scores else 0.0,
-                search_max_score=max(scores, default=0.0),
-                search_score_variance=0.0,
-                source_count=len(sources),
-                is_search_step=True,
-            ),
+            factors=search_factors(sources),
             found=bool(sources),
         )

@@ -1,4 +1,6 @@
-"""Replaces the plan of an agent run, or repeats an answer of it, in one transaction."""
+"""Changes of the plan of an agent run, each in one transaction: asks a person about the plan or a
+step, replaces the plan, or lets a step answer again.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,60 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncSession
-
 from memory_api.grace import queries
-from memory_api.grace.interventions import ACCEPTED, PENDING_REPLAN, REWORDED
+from memory_api.grace.execution_plan import SEARCH_ACTIONS, ExecutionPlan, PlanStep
+from memory_api.grace.interventions import (
+    ACCEPTED,
+    CONFIRM_PLAN,
+    PENDING_QUESTION,
+    PENDING_REPLAN,
+    REWORDED,
+    PersonQuestion,
+    ask_person,
+)
 from memory_api.grace.leg import Leg, describe_plan, write_plan
-from memory_api.grace.plan_questions import asks_about_plans
+from memory_api.grace.outcome import skip_open_steps
 from memory_api.grace.replanning import ReplanContext, ReplanResult
 from memory_api.grace.tables import AgentRunRow
+
+
+def asks_about_plans(leg: Leg, agent_run: AgentRunRow) -> bool:
+    if CONFIRM_PLAN in agent_run.options and agent_run.plan_number == 1:
+        return True
+    interactive = agent_run.options.get("interactive", leg.config.intervention.interactive)
+    return bool(interactive) and agent_run.round_count < leg.config.intervention.max_rounds
+
+
+async def ask_pending(leg: Leg) -> bool:
+    """Ask about a step or about the plan; go on without an answer if no round is left."""
+    async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
+        current = await leg.lock(session)
+        pending: dict[str, Any] | None = current.options.get(PENDING_QUESTION)
+        if pending is not None:
+            current.options = {k: v for k, v in current.options.items() if k != PENDING_QUESTION}
+            question = PersonQuestion(
+                "step", pending["level"], pending["message"], pending["step_id"]
+            )
+        else:
+            plan = ExecutionPlan.model_validate(current.plan)
+            if not asks_about_plans(leg, current):
+                current.plan = plan.model_copy(update={"requires_confirmation": False}).model_dump(
+                    mode="json"
+                )
+                return True
+            steps = "; ".join(
+                f"{s.step_id}. {s.action}: {s.description}"
+                + (f" (search: {s.query})" if _hides_words(s) else "")
+                for s in plan.steps
+            )
+            question = PersonQuestion("plan", "confirm", f"Carry out this plan? {steps}")
+        await ask_person(leg.runtime, session, current, question, leg.config)
+    return False
+
+
+def _hides_words(step: PlanStep) -> bool:
+    """Whether the description of a search does not have its words; a model's description does."""
+    return step.action in SEARCH_ACTIONS and bool(step.query) and step.query != step.description
 
 
 async def answer_again(leg: Leg, why: ReplanContext) -> bool:
@@ -38,7 +86,7 @@ async def save_replan(leg: Leg, why: ReplanContext, result: ReplanResult) -> Non
             await queries.add_events(session, current, [("replan_aborted", event)])
             if why.trigger in ("low_confidence",):
                 return  # the plan goes on with what the search has found
-            await _give_up(session, current)
+            skip_open_steps(await queries.load_steps(session, current))
             return
         rows = await queries.load_steps(session, current)
         kept = [row for row in rows if row.step_id in result.kept]
@@ -60,10 +108,3 @@ def _drop_numbers(options: dict[str, Any], kept: Sequence[int]) -> dict[str, Any
         key: [number for number in options.get(key, ()) if number in kept]
         for key in (ACCEPTED, REWORDED)
     }
-
-
-async def _give_up(session: AsyncSession, agent_run: AgentRunRow) -> None:
-    """Skip the steps that are left."""
-    for row in await queries.load_steps(session, agent_run):
-        if row.state in ("pending", "running"):
-            row.state, row.finished_at = "skipped", datetime.now(UTC)
