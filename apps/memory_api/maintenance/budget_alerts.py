@@ -14,8 +14,9 @@ from memory_api.budgets.accounting import OnAlerts
 from memory_api.budgets.tables import BudgetAlertRow
 from memory_api.core.errors import ConfigurationError
 from memory_api.core.settings import Settings
-from memory_api.run_queue.port import RunQueue, Ticket, slots_of
+from memory_api.run_queue.port import RunQueue
 from memory_api.runs import lifecycle
+from memory_api.runs.chain import enqueue_runs
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
@@ -59,9 +60,7 @@ def alert_notifier(settings: Settings, queue: RunQueue) -> OnAlerts:
             )
             for alert in alerts
         ]
-        await session.flush()
-        tickets = [Ticket(run.tenant_id, run.id, slots=slots_of(KIND)) for run in runs]
-        await queue.enqueue(session, tickets)
+        await enqueue_runs(queue, session, *runs)
 
     return report
 

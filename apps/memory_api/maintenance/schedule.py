@@ -17,8 +17,8 @@ from memory_api.maintenance.schemas import (
 )
 from memory_api.maintenance.tasks import PERIODS, TASKS, require_allowed, scheduled_tasks
 from memory_api.maintenance.upkeep import UPKEEP
-from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
+from memory_api.runs.chain import enqueue_runs
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 
@@ -45,9 +45,8 @@ async def start_task(
         task = TASKS[name]
         require_allowed(task, runtime.settings)
         run = task.new_run(session, options=options)
-    await session.flush()
+    await enqueue_runs(runtime.queue, session, run)
     await session.refresh(run)
-    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
     return run
 
 

@@ -19,8 +19,8 @@ from memory_api.maintenance.dreaming.step import DREAMING, DreamStep
 from memory_api.maintenance.index_density import rebuild_sparse_index
 from memory_api.maintenance.retention.expiry import HAS_MORE, delete_by_policy
 from memory_api.maintenance.vector_indexes import sync_vector_indexes
-from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
+from memory_api.runs.chain import enqueue_runs
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
@@ -149,9 +149,7 @@ class MaintenanceStep(Step[Any, Any, StepResult]):
         task = _task_of(run)
         result = await task.step.save(runtime, session, run, output)
         if result.data.get(HAS_MORE):
-            next_run = task.new_run(session)
-            await session.flush()
-            await runtime.queue.enqueue(session, [Ticket(run.tenant_id, next_run.id)])
+            await enqueue_runs(runtime.queue, session, task.new_run(session))
         return result
 
 

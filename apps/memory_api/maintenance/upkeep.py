@@ -28,7 +28,7 @@ from memory_api.playbooks.queries import count_uses
 from memory_api.run_queue.port import Ticket, slots_of
 from memory_api.run_queue.upkeep_schedule import drop_upkeep, finish_upkeep
 from memory_api.runs import lifecycle
-from memory_api.runs.chain import enqueue_learning_runs, enqueue_shared_run
+from memory_api.runs.chain import enqueue_learning_runs, enqueue_runs, enqueue_shared_run
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.queries import delete_finished_runs, has_queued_run, latest_done_run
@@ -86,8 +86,7 @@ async def enqueue_run(
 ) -> RunRow:
     """Enqueues a maintenance run of the session's tenant."""
     run = lifecycle.new_run(session, kind, project_id="default", input=input)
-    await session.flush()
-    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
+    await enqueue_runs(runtime.queue, session, run)
     return run
 
 
@@ -177,9 +176,7 @@ async def start_due_tasks(runtime: Runtime, session: AsyncSession) -> list[str]:
             "period_start": task.period_start(now),
         }
         if await fetch_value(session, START_PERIOD, parameters) is not None:
-            run = task.new_run(session, run_id=run_id)
-            await session.flush()
-            await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
+            await enqueue_runs(runtime.queue, session, task.new_run(session, run_id=run_id))
             started.append(task.name)
     return started
 

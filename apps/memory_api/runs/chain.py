@@ -95,22 +95,20 @@ async def claim_unfinished_step(
         run_id = following
 
 
-async def enqueue_runs(queue: RunQueue, session: AsyncSession, *runs: RunRow) -> None:
-    """Queue new runs that no other run precedes."""
+async def enqueue_runs(
+    queue: RunQueue, session: AsyncSession, *runs: RunRow, after: timedelta | None = None
+) -> None:
+    """Queue runs that no other run precedes, due `after` this time."""
     await session.flush()
     tickets = [Ticket(run.tenant_id, run.id, slots=slots_of(run.kind)) for run in runs]
-    await queue.enqueue(session, tickets)
+    await queue.enqueue(session, tickets, after=after)
 
 
-async def enqueue_next_step(
-    queue: RunQueue, session: AsyncSession, run: RunRow, step: NextStep
-) -> RunRow:
-    """Queue the step after `run`; call it in the transaction that finishes `run`.
-
-    The parent of every later step is the first run of the chain, and the step has the queue
-    position of that run: a chain that began earlier ends earlier.
+def new_next_step(session: AsyncSession, run: RunRow, step: NextStep) -> RunRow:
+    """The step after `run`, in the transaction that finishes `run`. The parent of every later step
+    is the first run of the chain.
     """
-    next_run = new_run(
+    return new_run(
         session,
         step.kind,
         project_id=run.project_id,
@@ -120,6 +118,15 @@ async def enqueue_next_step(
         max_attempts=run.max_attempts,
         run_id=step.run_id,
     )
+
+
+async def enqueue_next_step(
+    queue: RunQueue, session: AsyncSession, run: RunRow, step: NextStep
+) -> RunRow:
+    """Queue the step after `run`. It has the queue position of the first run of the chain: a chain
+    that began earlier ends earlier.
+    """
+    next_run = new_next_step(session, run, step)
     await session.flush()
     ticket = Ticket(run.tenant_id, next_run.id, chain_id=next_run.parent_id)
     await queue.enqueue(session, [ticket], after=step.delay)

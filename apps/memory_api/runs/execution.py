@@ -29,12 +29,8 @@ from memory_api.llm.deadline import llm_deadline, parse_wait
 from memory_api.llm.errors import LLMError, LLMOverBudget
 from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
-from memory_api.runs.chain import (
-    enqueue_next_step,
-    enqueue_shared_run,
-)
+from memory_api.runs.chain import enqueue_next_step, enqueue_shared_run, new_next_step
 from memory_api.runs.lifecycle import StepResult, extend_lease
-from memory_api.runs.queries import insert_next_step
 from memory_api.runs.standstill import note_held
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -203,7 +199,10 @@ async def _execute(
         result, next_run = await step.save(runtime, session, run, output), None
         if (step_after := result.next_step) is not None:
             if step_after.delay is None and may_continue():
-                next_run = await insert_next_step(session, run, step_after, runtime.lease_duration)
+                next_run = new_next_step(session, run, step_after)
+                assert run.lease_owner is not None, "this process holds the run"
+                lifecycle.start_in_foreground(next_run, run.lease_owner, runtime.lease_duration)
+                await session.flush()
             else:
                 await enqueue_next_step(runtime.queue, session, run, step_after)
         if result.queued_run is not None:

@@ -178,7 +178,7 @@ def new_run(
 
 
 def start_in_foreground(run: RunRow, owner: str, lease: timedelta) -> None:
-    """Give a new run to this process, as its first attempt."""
+    """Give a new run to the process `owner`, as its first attempt."""
     run.state, run.attempts = "running", 1
     run.lease_owner, run.lease_until = owner, NOW + lease
     run.started_at = NOW

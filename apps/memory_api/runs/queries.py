@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Interval, bindparam, insert, or_, select
+from sqlalchemy import bindparam, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.ids import new_id
 from memory_api.core.pagination import Cursor, keyset_page
 from memory_api.core.statements import fetch_rows, load_statement
-from memory_api.runs.lifecycle import NOW, NextStep
 from memory_api.runs.tables import RunRow
 
 INSERT_QUEUED_RUNS = load_statement("runs/queries.sql", "insert_queued_runs")
 DELETE_FINISHED_RUNS = load_statement("runs/queries.sql", "delete_finished_runs")
 _RUN = select(RunRow).where(RunRow.tenant_id == bindparam("tenant"), RunRow.id == bindparam("run"))
-_INSERT_STARTED = (
-    insert(RunRow)
-    .values(
-        tenant_id=bindparam("tenant"),
-        state="running",
-        attempts=1,
-        lease_until=NOW + bindparam("lease", type_=Interval),
-        started_at=NOW,
-    )
-    .returning(RunRow)
-)
 
 
 async def get_run(session: AsyncSession, run_id: UUID) -> RunRow | None:
@@ -185,21 +173,3 @@ async def insert_queued_runs(
     }
     await fetch_rows(session, INSERT_QUEUED_RUNS, parameters)
     return run_ids
-
-
-async def insert_next_step(
-    session: AsyncSession, run: RunRow, step: NextStep, lease: timedelta
-) -> RunRow:
-    """Insert the step after `run`, held by the process that holds `run`, as its first attempt."""
-    columns = {
-        "id": step.run_id,
-        "kind": step.kind,
-        "project_id": run.project_id,
-        "trace_id": run.trace_id,
-        "parent_id": run.parent_id or run.id,
-        "input": dict(step.input),
-        "max_attempts": run.max_attempts,
-        "lease_owner": run.lease_owner,
-    }
-    parameters = columns | {"tenant": current_tenant_id(session), "lease": lease}
-    return (await session.scalars(_INSERT_STARTED, parameters)).one()

@@ -23,9 +23,8 @@ from memory_api.api.route import ApiRoute
 from memory_api.core.errors import NotFound
 from memory_api.core.pagination import to_page
 from memory_api.core.schemas import split_commas
-from memory_api.run_queue.port import Ticket, slots_of
 from memory_api.runs import lifecycle, queries
-from memory_api.runs.chain import next_run_id
+from memory_api.runs.chain import enqueue_runs, next_run_id
 from memory_api.runs.schemas import Run, RunPage, RunState
 from memory_api.runs.tables import RunRow
 
@@ -106,8 +105,5 @@ async def retry_run(run_id: UUID, runtime: RuntimeDep, session: Session, caller:
         raise NotFound("Run not found.")
     run = await lifecycle.retry_run(session, run_id)
     assert run is not None
-    await session.flush()
-    await runtime.queue.enqueue(
-        session, [Ticket(caller.tenant_id, run_id, slots=slots_of(run.kind))]
-    )
+    await enqueue_runs(runtime.queue, session, run)
     return run_response(run)
