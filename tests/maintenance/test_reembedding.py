@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -90,13 +91,32 @@ async def test_searches_and_writes_go_on_during_a_move(
     assert hits[0].cosine == pytest.approx(1, abs=1e-3), "by vectors of the new model"
 
 
+def watch_progress(
+    monkeypatch: pytest.MonkeyPatch, on_progress: Callable[[int, int], None]
+) -> None:
+    """Call `on_progress` whenever a move stores its progress."""
+    update_progress = reembedding.update_progress
+
+    async def update(session: Any, run: Any, progress: dict[str, Any]) -> bool:
+        on_progress(progress["done"], progress["total"])
+        return await update_progress(session, run, progress)
+
+    monkeypatch.setattr(reembedding, "update_progress", update)
+
+
 async def test_run_reports_progress_and_result(
-    runtime: Runtime, tenant: TestTenant, mover: Mover, spec: EmbedderSpec, api: Any
+    runtime: Runtime,
+    tenant: TestTenant,
+    mover: Mover,
+    spec: EmbedderSpec,
+    api: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await store_drafts(runtime, tenant.id, insight_drafts(250))
     reported: list[tuple[int, int]] = []
+    watch_progress(monkeypatch, lambda done, total: reported.append((done, total)))
     run = await mover.start(spec)
-    await mover.execute(run, on_progress=lambda done, total: reported.append((done, total)))
+    await mover.execute(run)
     assert reported[0] == (0, 250)
     assert (200, 250) in reported
     assert reported[-1] == (250, 250)
@@ -194,7 +214,11 @@ async def test_only_one_move_at_a_time_and_cancellable(
 
 
 async def test_cancelled_move_stops_while_running(
-    runtime: Runtime, tenant: TestTenant, mover: Mover, spec: EmbedderSpec
+    runtime: Runtime,
+    tenant: TestTenant,
+    mover: Mover,
+    spec: EmbedderSpec,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await store_drafts(runtime, tenant.id, insight_drafts(250))
     run = await mover.start(spec)
@@ -209,8 +233,9 @@ async def test_cancelled_move_stops_while_running(
         await reembedding.cancel_reembedding(other_process(runtime), tenant.id)
 
     cancelling = asyncio.create_task(cancel())
+    watch_progress(monkeypatch, stop)
     with pytest.raises(lifecycle.LeaseLost):
-        await mover.execute(run, on_progress=stop, grace=timedelta(seconds=30))
+        await mover.execute(run, grace=timedelta(seconds=30))
     await cancelling
     assert (await model_states(runtime, tenant.id))[OLD] == "active"
 

@@ -37,9 +37,9 @@ TEXT = {
     "analytics/queries.py": "a statement of questions.sql without the lines of unset filters",
     "demo/dates.py": "the times of all tables, and a temporary table",
     "demo/tenant.py": "the rows of all tables of the demo",
-    "commands/doctor.py": "asks the catalog about the installation",
-    "commands/installation_checks.py": "asks the catalog about keys and what Citus distributes",
-    "commands/database_checks.py": "asks the catalog about policies, indexes, clock and size",
+    "commands/doctor.py": "sends statements of doctor.sql",
+    "commands/installation_checks.py": "sends statements of doctor.sql",
+    "commands/database_checks.py": "sends statements of doctor.sql",
     "maintenance/index_density.py": "asks the catalog whether an index is sparse, and rebuilds it",
     "api/health.py": "select 1, whether the queue can be read, and a write that is rolled back",
 }

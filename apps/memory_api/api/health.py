@@ -37,6 +37,7 @@ WRITE_PROBE = text(
 )
 """A write and a lock, because PostgreSQL has a limited number of locks."""
 SERVER = text("select pg_is_in_recovery() is_standby, current_setting('server_version') version")
+WAITING = text("select count(*) from tickets where taken_by is null")
 WRITE_CHECK_SECONDS = 1.0
 """How long a write that succeeded is enough, so that requests of strangers cause few writes."""
 PROBE_BYTES = 32_768
@@ -180,17 +181,11 @@ class _ProbeSucceeded(Exception):
 
 
 async def _check_queue(runtime: Runtime) -> dict[str, Any]:
-    return await _run_check(
-        runtime, "select count(*) from tickets where taken_by is null", "waiting"
-    )
-
-
-async def _run_check(runtime: Runtime, statement: str, name: str) -> dict[str, Any]:
     try:
         async with (
             asyncio.timeout(CHECK_TIMEOUT_SECONDS),
             runtime.sessions.without_tenant() as session,
         ):
-            return {"status": "ok", name: await session.scalar(text(statement))}
+            return {"status": "ok", "waiting": await session.scalar(WAITING)}
     except Exception as error:  # any failure means: not ready
         return {"status": "unavailable", "error": type(error).__name__}

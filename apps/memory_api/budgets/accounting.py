@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -215,24 +216,37 @@ class AccountedLLM(LLMWrapper):
         try:
             reply = await self.inner.complete(request)
         except (LLMError, asyncio.CancelledError) as error:
-            latency_ms = round((time.perf_counter() - start) * 1000)
-            record = self._failed_call(request, started_at, latency_ms, error)
             is_charged = isinstance(error, LLMTimeout | asyncio.CancelledError)
             used = TokenUsage(estimate.input_tokens if is_charged else 0)
+            usd, tokens = self._price(used, self.model), reservations.total_tokens(used)
+            llm_error = error if isinstance(error, LLMError) else None
+            record = self._record(
+                request,
+                started_at,
+                model=self.model,
+                latency_ms=round((time.perf_counter() - start) * 1000),
+                status="error",
+                error=llm_error.code if llm_error else "cancelled",
+                detail=llm_error.detail if llm_error else None,
+                request_id=llm_error.request_id if llm_error else None,
+            )
             await self._accounting.finish(
-                FinishedCall(
-                    reservation_id,
-                    record,
-                    self._price(used, self.model),
-                    reservations.total_tokens(used),
-                    request,
-                )
+                FinishedCall(reservation_id, record, usd, tokens, request)
             )
             raise
         release_slot()
-        usd = self._price(reply.usage, reply.model)
-        record = self._successful_call(request, started_at, reply, usd)
-        tokens = reservations.total_tokens(reply.usage)
+        usd, tokens = self._price(reply.usage, reply.model), reservations.total_tokens(reply.usage)
+        record = self._record(
+            request,
+            started_at,
+            model=reply.model,
+            latency_ms=reply.latency_ms,
+            status="ok",
+            usage=reply.usage,
+            usd=usd,
+            finish_reason=reply.finish_reason,
+            request_id=reply.request_id,
+        )
         await self._accounting.finish(
             FinishedCall(reservation_id, record, usd, tokens, request, reply)
         )
@@ -250,52 +264,16 @@ class AccountedLLM(LLMWrapper):
             project_id=request.project_id,
         )
 
-    def _successful_call(
-        self,
-        request: LLMRequest,
-        started_at: datetime,
-        reply: LLMReply,
-        usd: Decimal | None,
-    ) -> LLMCallRecord:
+    def _record(self, request: LLMRequest, started_at: datetime, **result: Any) -> LLMCallRecord:
         return LLMCallRecord(
             provider=self.provider,
-            model=reply.model,
             purpose=request.purpose,
             prompt_hash=request.prompt_hash,
             tenant_id=request.tenant_id,
             project_id=request.project_id,
             run_id=request.run_id,
             started_at=started_at,
-            latency_ms=reply.latency_ms,
-            status="ok",
-            usage=reply.usage,
-            usd=usd,
-            finish_reason=reply.finish_reason,
-            request_id=reply.request_id,
-        )
-
-    def _failed_call(
-        self,
-        request: LLMRequest,
-        started_at: datetime,
-        latency_ms: int,
-        error: LLMError | asyncio.CancelledError,
-    ) -> LLMCallRecord:
-        llm_error = error if isinstance(error, LLMError) else None
-        return LLMCallRecord(
-            provider=self.provider,
-            model=self.model,
-            purpose=request.purpose,
-            prompt_hash=request.prompt_hash,
-            tenant_id=request.tenant_id,
-            project_id=request.project_id,
-            run_id=request.run_id,
-            started_at=started_at,
-            latency_ms=latency_ms,
-            status="error",
-            error=llm_error.code if llm_error else "cancelled",
-            detail=llm_error.detail if llm_error else None,
-            request_id=llm_error.request_id if llm_error else None,
+            **result,
         )
 
     def _price(self, usage: TokenUsage, model: str) -> Decimal | None:

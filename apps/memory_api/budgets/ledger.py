@@ -40,6 +40,7 @@ def to_row(attempt: LLMCallRecord, call_id: UUID) -> dict[str, Any]:
     """A row of `llm_calls`."""
     # An error message of a provider may quote the request, which may contain a secret.
     detail = redact(attempt.detail).text[:2000] if attempt.detail else None
+    usage = attempt.usage
     return {
         "tenant_id": attempt.tenant_id,
         "id": call_id,
@@ -57,12 +58,6 @@ def to_row(attempt: LLMCallRecord, call_id: UUID) -> dict[str, Any]:
         "latency_ms": attempt.latency_ms,
         "request_id": attempt.request_id,
         "created_at": attempt.started_at,
-        **_tokens(attempt.usage),
-    }
-
-
-def _tokens(usage: TokenUsage | None) -> dict[str, int | None]:
-    return {
         "input_tokens": usage.input_tokens if usage else None,
         "output_tokens": usage.output_tokens if usage else None,
         "cached_tokens": usage.cached_input_tokens if usage else None,

@@ -19,75 +19,23 @@ from sqlalchemy.schema import CreateIndex
 from memory_api.commands.doctor_checks import CheckResult
 from memory_api.core.db import Base, Sessions
 from memory_api.core.migrations import function_statements
+from memory_api.core.resources import read_sql
 
-UNPROTECTED_TABLES = text(
-    "select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid"
-    " where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')"
-    " and not c.relispartition and a.attname = 'tenant_id' and not a.attisdropped"
-    " and not (c.relrowsecurity and c.relforcerowsecurity"
-    " and exists (select from pg_policy p where p.polrelid = c.oid))"
-    " order by 1"
+UNPROTECTED_TABLES = text(read_sql("commands/doctor.sql", "unprotected_tables"))
+TENANT_TABLE_COUNT = text(read_sql("commands/doctor.sql", "tenant_table_count"))
+INVALID_INDEXES = text(read_sql("commands/doctor.sql", "invalid_indexes"))
+EXISTING_INDEXES = text(read_sql("commands/doctor.sql", "existing_indexes")).bindparams(
+    bindparam("names", expanding=True)
 )
-TENANT_TABLE_COUNT = text(
-    "select count(*) from pg_class c join pg_attribute a on a.attrelid = c.oid"
-    " where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')"
-    " and not c.relispartition and a.attname = 'tenant_id' and not a.attisdropped"
-)
-INVALID_INDEXES = text(
-    "select c.relname from pg_index i join pg_class c on c.oid = i.indexrelid"
-    " where c.relnamespace = 'public'::regnamespace and not (i.indisvalid and i.indisready)"
-    " and not exists (select from pg_stat_progress_create_index p where p.index_relid = c.oid)"
-    " order by 1"
-)
-EXISTING_INDEXES = text(
-    "select c.relname from pg_class c where c.relnamespace = 'public'::regnamespace"
-    " and c.relkind in ('i', 'I') and c.relname in :names"
-).bindparams(bindparam("names", expanding=True))
-MAY_CREATE_TEMPORARY = text(
-    "select has_database_privilege(current_user, current_database(), 'temporary')"
-)
-FUNCTION_TEXTS = text(
-    "select case when p.pronamespace = pg_my_temp_schema() then 'pg_temp.'"
-    " when n.nspname = 'public' then '' else n.nspname || '.' end || p.proname,"
-    " regexp_replace(regexp_replace(pg_get_functiondef(p.oid),"
-    " 'FUNCTION [a-z0-9_]+[.]', 'FUNCTION '), '\\n SET plan_cache_mode TO [^\\n]+', '')"
-    " from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
-    " where (n.nspname in ('public', 'analytics') or n.oid = pg_my_temp_schema())"
-    " and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')"
-)
-LOGIN_RIGHTS = text(
-    "select p.proname from pg_proc p"
-    " where p.pronamespace = 'pg_catalog'::regnamespace"
-    " and p.proname ~ '^(pg_(try_)?advisory_(xact_)?lock|lo_|pg_notify$|pg_logical_emit_message$)'"
-    " and has_function_privilege('hansei_analyst', p.oid, 'execute')"
-    " union all select lanname from pg_language"
-    " where lanname = 'plpgsql' and has_language_privilege('hansei_analyst', oid, 'usage')"
-    " union all select 'the database ' || datname from pg_database"
-    " where datallowconn and datname <> current_database()"
-    " and has_database_privilege('hansei_analyst', oid, 'connect')"
-    " union all select 'definitions, which lock tables'"
-    " where not exists (select from pg_event_trigger"
-    " where evtname = 'hansei_logins' and evtenabled in ('O', 'A'))"
-    " order by 1"
-)
-FILE_RIGHTS = text(
-    "select p.proname from pg_proc p where p.proname in ('lo_import', 'lo_export')"
-    " and has_function_privilege(p.oid, 'execute') order by p.proname"
-)
-OWNER_RIGHTS = text(
-    "select has_parameter_privilege(r.rolname, 'temp_file_limit', 'set')"
-    " and has_parameter_privilege(r.rolname, 'log_min_messages', 'set')"
-    " and pg_has_role(r.oid, 'pg_signal_backend', 'usage')"
-    " from pg_proc p join pg_roles r on r.oid = p.proowner"
-    " where p.oid = 'analytics.end_login_sessions'::regproc"
-)
-ENDLESS_SESSIONS = text(
-    "select role_name || ' (pid ' || pid || ')' from analytics.login_sessions()"
-    " where transaction_start < now() - interval '15 minutes' order by pid"
-)
-NOTIFICATION_USAGE = text("select pg_notification_queue_usage()")
-DATABASE_SIZE = text("select pg_database_size(current_database())")
-CLOCK = text("select extract(epoch from clock_timestamp())::float8")
+MAY_CREATE_TEMPORARY = text(read_sql("commands/doctor.sql", "may_create_temporary"))
+FUNCTION_TEXTS = text(read_sql("commands/doctor.sql", "function_texts"))
+LOGIN_RIGHTS = text(read_sql("commands/doctor.sql", "login_rights"))
+FILE_RIGHTS = text(read_sql("commands/doctor.sql", "file_rights"))
+OWNER_RIGHTS = text(read_sql("commands/doctor.sql", "owner_rights"))
+ENDLESS_SESSIONS = text(read_sql("commands/doctor.sql", "endless_sessions"))
+NOTIFICATION_USAGE = text(read_sql("commands/doctor.sql", "notification_usage"))
+DATABASE_SIZE = text(read_sql("commands/doctor.sql", "database_size"))
+CLOCK = text(read_sql("commands/doctor.sql", "clock"))
 
 MAX_CLOCK_DIFFERENCE_SECONDS = 5.0
 """Leases are compared with the clocks of the workers."""

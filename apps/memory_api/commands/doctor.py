@@ -41,24 +41,20 @@ from memory_api.core.db import Sessions, open_engine
 from memory_api.core.db_errors import UNDEFINED_TABLE, driver_message, sqlstate
 from memory_api.core.errors import HanseiError
 from memory_api.core.migrations import head_revision
+from memory_api.core.resources import read_sql
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.grace.config import load_config
 from memory_api.llm.prompts import check_prompt_directory
 from memory_api.playbooks.sections import check_section_file
 
-ROLE = text(
-    "select current_user, rolsuper or rolbypassrls, "
-    "(select count(*) from pg_class c where c.relowner = r.oid) "
-    "from pg_roles r where rolname = current_user"
-)
-REVISION = text("select version_num from alembic_version")
-EXTENSION = text("select extversion from pg_extension where extname = 'vector'")
-OVERDUE_TICKETS = text(
-    "select count(*) from tickets where taken_by is null and due_at < now() - interval '1 minute'"
-)
+ROLE = text(read_sql("commands/doctor.sql", "role"))
+REVISION = text(read_sql("commands/doctor.sql", "revision"))
+EXTENSION = text(read_sql("commands/doctor.sql", "extension"))
+OVERDUE_TICKETS = text(read_sql("commands/doctor.sql", "overdue_tickets"))
 
-Check = Callable[[Settings, DatabaseUrls], Awaitable[CheckResult | Sequence[CheckResult]]]
+Result = CheckResult | Sequence[CheckResult]
+Check = Callable[[Settings, DatabaseUrls], Awaitable[Result]]
 
 
 def run(data_dir: Path | None, json: bool) -> None:
@@ -85,7 +81,7 @@ async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckRe
         "extension": _check_extension,
         "schema": _check_schema,
         "isolation": _with_sessions(check_row_security),
-        "functions": _check_functions,
+        "functions": _with_sessions(check_functions, lambda urls: urls.owner or urls.app),
         "logins": _with_sessions(check_logins),
         "notifications": _with_sessions(check_notifications),
         "table indexes": _with_sessions(check_table_indexes),
@@ -93,8 +89,8 @@ async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckRe
         "clock": _with_sessions(check_clock),
         "disk": _check_disk,
         "queue": _check_queue,
-        "runs": _check_tenants,
-        "model": _check_model,
+        "runs": _with_sessions(check_all_tenants, lambda urls: urls.worker),
+        "model": lambda settings, _: check_model(settings),
         "embedder": _check_embedder,
         "memories": _check_memories,
         "prompts": _check_prompts,
@@ -107,11 +103,11 @@ async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckRe
             results += [result] if isinstance(result, CheckResult) else result
         except (SQLAlchemyError, HanseiError, OSError, ValueError) as error:
             if name == "schema" and sqlstate(error) == UNDEFINED_TABLE:
-                results.append(CheckResult(name, False, "no tables yet", _FIXES[name]))
+                results.append(CheckResult(name, False, "no tables yet", _FIXES.get(name, MIGRATE)))
                 break
             message = driver_message(error)
             if not any(result.message == message for result in results):  # else the same cause
-                results.append(CheckResult(name, False, message, _FIXES[name]))
+                results.append(CheckResult(name, False, message, _FIXES.get(name, MIGRATE)))
             if name == "connection":
                 break
     return results
@@ -120,27 +116,22 @@ async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckRe
 _FIXES = {
     "packages": "Install hansei-server again.",
     "personal data": "Check HANSEI_PII_REDACTION.",
-    "distribution": "Run `hansei migrate`.",
     "connection": "Check that PostgreSQL is running and that HANSEI_DATABASE_URL is correct.",
     "role": "Connect as hansei_app, and workers as hansei_worker (docs/install.md).",
     "extension": "Run `create extension vector;` as a superuser.",
-    "schema": "Run `hansei migrate`.",
-    "isolation": "Run `hansei migrate`.",
-    "functions": "Run `hansei migrate`.",
-    "logins": "Run `hansei migrate`.",
     "notifications": "Check the connection to the database.",
-    "table indexes": "Run `hansei migrate`.",
     "clock": "Check the connection to the database.",
     "disk": "Check the connection to the database.",
     "queue": "Run `hansei migrate`, then start `hansei worker`.",
     "runs": "Set HANSEI_WORKER_URL to the database URL of hansei_worker, or run `hansei migrate`.",
     "embedder": "Check HANSEI_EMBEDDING_PROVIDER, HANSEI_EMBEDDING_BASE_URL and the API key.",
-    "memories": "Run `hansei migrate`.",
     "model": "Check HANSEI_LLM_PROVIDER, HANSEI_LLM_MODEL and the provider's API key.",
     "prompts": "Correct the file in HANSEI_PROMPTS_DIR (docs/reflector.md).",
     "agent": "Correct the variables, or the file that GRACE_CONFIG names (docs/grace.md).",
     "sections": "Correct the file in HANSEI_SECTIONS_FILE. The API does not start with it.",
 }
+MIGRATE = "Run `hansei migrate`."
+"""The fix of the other checks."""
 
 
 async def _check_agent(settings: Settings, urls: DatabaseUrls) -> CheckResult:
@@ -190,30 +181,23 @@ async def _check_role(settings: Settings, urls: DatabaseUrls) -> CheckResult:
     return CheckResult("role", True, message)
 
 
-def _with_sessions(check: Callable[[Sessions], Awaitable[CheckResult]]) -> Check:
-    """A check that needs only a connection of the app role."""
+def _with_sessions(
+    check: Callable[[Sessions], Awaitable[Result]],
+    choose_url: Callable[[DatabaseUrls], str] = lambda urls: urls.app,
+) -> Check:
+    """A check that needs only a connection, of the app role by default."""
 
-    async def run_check(_settings: Settings, urls: DatabaseUrls) -> CheckResult:
-        async with _open_sessions(urls.app) as sessions:
+    async def run_check(_settings: Settings, urls: DatabaseUrls) -> Result:
+        async with _open_sessions(choose_url(urls)) as sessions:
             return await check(sessions)
 
     return run_check
-
-
-async def _check_functions(settings: Settings, urls: DatabaseUrls) -> CheckResult:
-    async with _open_sessions(urls.owner or urls.app) as sessions:
-        return await check_functions(sessions)
 
 
 async def _check_disk(settings: Settings, urls: DatabaseUrls) -> CheckResult:
     folder = urls.embedded.cluster_dir if urls.embedded is not None else None
     async with _open_sessions(urls.app) as sessions:
         return await check_disk(sessions, folder)
-
-
-async def _check_tenants(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckResult]:
-    async with _open_sessions(urls.worker) as sessions:
-        return await check_all_tenants(sessions)
 
 
 async def _check_extension(settings: Settings, urls: DatabaseUrls) -> CheckResult:
@@ -228,7 +212,7 @@ async def _check_schema(settings: Settings, urls: DatabaseUrls) -> CheckResult:
     revision = str(row[0]) if row else "none"
     if revision != head_revision():
         message = f"revision {revision}, but this release needs {head_revision()}"
-        return CheckResult("schema", False, message, _FIXES["schema"])
+        return CheckResult("schema", False, message, MIGRATE)
     return CheckResult("schema", True, f"revision {revision}")
 
 
@@ -252,10 +236,6 @@ async def _check_memories(settings: Settings, urls: DatabaseUrls) -> Sequence[Ch
     worker_settings = settings.model_copy(update={"owner_url": urls.owner})
     async with open_runtime(worker_settings, urls.worker) as runtime:
         return await check_memories(runtime)
-
-
-async def _check_model(settings: Settings, urls: DatabaseUrls) -> CheckResult:
-    return await check_model(settings)
 
 
 async def _check_prompts(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckResult]:

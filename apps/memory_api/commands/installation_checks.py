@@ -14,6 +14,7 @@ from memory_api.core.db import Sessions
 from memory_api.core.errors import ConfigurationError
 from memory_api.core.ids import new_id
 from memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
+from memory_api.core.resources import read_sql
 from memory_api.core.settings import Settings
 from memory_api.distribution.citus_catalog import REFERENCE_TABLES
 
@@ -21,67 +22,13 @@ CLIENT, SERVER = "hansei", "hansei-server"
 ENTRY_POINT_GROUP = "hansei.commands"
 SERVER_ENTRY_POINT = "memory_api.__main__:register"
 
-_TENANT_TABLES = """
-with tables as (
-    select c.oid, c.relname::text name
-    from pg_class c join pg_attribute a on a.attrelid = c.oid
-    where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')
-    and not c.relispartition and a.attname = 'tenant_id' and not a.attisdropped
-)
-"""
-UNDISTRIBUTABLE = text(
-    _TENANT_TABLES
-    + """
-select t.name || ': the unique index ' || i.indexrelid::regclass || ' has no tenant_id'
-from tables t join pg_index i on i.indrelid = t.oid
-where i.indisunique and not exists (
-    select from pg_attribute a where a.attrelid = t.oid and a.attname = 'tenant_id'
-    and a.attnum = any(i.indkey::int2[]))
-union all
-select t.name || ': no primary key' from tables t
-where not exists (select from pg_index i where i.indrelid = t.oid and i.indisprimary)
-union all
-select t.name || ': the foreign key ' || k.conname || ' does not start with tenant_id'
-from tables t join pg_constraint k on k.conrelid = t.oid and k.contype = 'f'
-where not exists (
-    select from pg_attribute a join pg_attribute b on b.attname = a.attname
-    where a.attrelid = k.conrelid and a.attnum = k.conkey[1] and a.attname = 'tenant_id'
-    and b.attrelid = k.confrelid and b.attnum = k.confkey[1])
-or k.confdeltype in ('n', 'd')
-order by 1
-"""
-)
-IS_CITUS = text("select to_regclass('pg_dist_partition') is not null")
-IS_DISTRIBUTED = text("select exists (select from pg_dist_partition where partmethod = 'h')")
-UNDISTRIBUTED = text(
-    _TENANT_TABLES
-    + """
-select 'the table ' || t.name from tables t
-where not exists (
-    select from pg_dist_partition d where d.logicalrelid = t.oid and d.partmethod = 'h'
-    and d.colocationid = (
-        select min(o.colocationid) from pg_dist_partition o where o.partmethod = 'h'))
-union all
-select 'the table ' || t.name from unnest(cast(:reference as text[])) t(name)
-where not exists (select from pg_dist_partition d where d.logicalrelid = to_regclass(t.name))
-union all
-select 'the function ' || p.proname from pg_proc p
-where p.pronamespace = 'public'::regnamespace and p.prosrc like '%set_config%''hansei.%'
-and not exists (select from pg_dist_object d
-    where d.objid = p.oid and d.distribution_argument_index is not null)
-order by 1
-"""
-)
-NODE_TENANT = text(
-    "select case when count(*) >= 0 then current_setting('hansei.tenant_id', true) end"
-    " from scopes where tenant_id = :tenant"
-)
+UNDISTRIBUTABLE = text(read_sql("commands/doctor.sql", "undistributable"))
+IS_CITUS = text(read_sql("commands/doctor.sql", "is_citus"))
+IS_DISTRIBUTED = text(read_sql("commands/doctor.sql", "is_distributed"))
+UNDISTRIBUTED = text(read_sql("commands/doctor.sql", "undistributed"))
+NODE_TENANT = text(read_sql("commands/doctor.sql", "node_tenant"))
 """The aggregate gives one row, also for a tenant without rows."""
-ALL_SHARD_STATEMENTS = text(
-    "select sum(query_execution_multi_shard) from citus_stat_counters"
-    " where name = current_database()"
-    " and current_setting('citus.enable_stat_counters', true) = 'on'"
-)
+ALL_SHARD_STATEMENTS = text(read_sql("commands/doctor.sql", "all_shard_statements"))
 
 
 async def check_distribution(sessions: Sessions) -> CheckResult:

@@ -20,18 +20,13 @@ from memory_api.commands.database import (
     exit_on_error,
     open_database,
 )
-from memory_api.commands.reembed import find_tenants
+from memory_api.commands.tenant_runs import execute_here, find_tenants
 from memory_api.core.errors import field_problem
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.maintenance.schedule import start_task
 from memory_api.maintenance.schemas import MaintenanceTaskName, StartMaintenanceRequest
-from memory_api.run_queue.port import Ticket
-from memory_api.runs.queries import get_run
 from memory_api.runtime import Runtime
-from memory_api.worker import process_ticket
-
-POLL_INTERVAL_SECONDS = 0.5
 
 
 def run(
@@ -114,21 +109,8 @@ async def _run_for_tenant(
                 " `hansei tenant resume` ends a suspension."
             )
         run = await start_task(runtime, session, name, request)
-    while True:
-        await process_ticket(runtime, Ticket(tenant_id, run.id))
-        async with runtime.sessions.for_tenant(tenant_id) as session:
-            current = await get_run(session, run.id)
-        if current is None or current.state in ("failed", "dead"):
-            error = (current.error if current else None) or {"message": "its run was deleted"}
-            raise CommandFailed(f"{name} of {label} failed: {error['message']}")
-        if current.state == "done":
-            return {"tenant": label, "run_id": str(run.id), "result": current.result}
-        if current.state == "queued" and current.error is not None:
-            raise CommandFailed(
-                f"{name} of {label} failed and will be retried by a worker:"
-                f" {current.error['message']}"
-            )
-        await asyncio.sleep(POLL_INTERVAL_SECONDS)
+    done = await execute_here(runtime, run, f"{name} of {label}")
+    return {"tenant": label, "run_id": str(run.id), "result": done.result}
 
 
 def _print(results: list[dict[str, Any]], json: bool) -> None:

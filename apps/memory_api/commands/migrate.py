@@ -7,10 +7,6 @@ SQLAlchemy.
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
-import os
 from pathlib import Path
 
 import asyncpg
@@ -25,6 +21,7 @@ from memory_api.commands.database import (
     exit_on_error,
     open_database,
 )
+from memory_api.commands.sql_logins import scram_verifier
 from memory_api.commands.tenants import owner_sessions
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.migrations import UnknownRevision, head_revision, upgrade
@@ -77,23 +74,6 @@ async def set_role_passwords(owner_url: str, urls: tuple[str, ...]) -> None:
             await connection.execute(f"alter role {parts.username} login password '{verifier}'")
     finally:
         await connection.close()
-
-
-def scram_verifier(password: str) -> str:
-    """The SCRAM verifier of a password, as PostgreSQL stores it (RFC 5803), so that the password
-    does not appear in a log.
-
-    Does not normalize non-ASCII passwords with SASLprep, so use ASCII only.
-    """
-    salt, iterations = os.urandom(16), 4096
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    server_key = hmac.digest(salted, b"Server Key", "sha256")
-    stored_key = hashlib.sha256(client_key).digest()
-    salt64, stored64, server64 = (
-        base64.b64encode(part).decode() for part in (salt, stored_key, server_key)
-    )
-    return f"SCRAM-SHA-256${iterations}:{salt64}${stored64}:{server64}"
 
 
 def run_prepare(name: str, data_dir: Path | None) -> None:

@@ -18,6 +18,7 @@ from memory_api.api.problems import LoggedErrors
 from memory_api.api.proxies import ProxyHeaders
 from memory_api.auth.queries import tenant_exists
 from memory_api.bootstrap import freeze_startup_objects, open_runtime, return_memory
+from memory_api.commands.api_processes import check_settings
 from memory_api.commands.database import CommandFailed, exit_on_error, open_database
 from memory_api.commands.worker_metrics import serve_worker_metrics
 from memory_api.core.db_errors import (
@@ -26,17 +27,13 @@ from memory_api.core.db_errors import (
     driver_message,
 )
 from memory_api.core.isolated_work import ISOLATION
-from memory_api.core.personal_data import PERSONAL_DATA, PersonalDataOptions
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging, get_logger
 from memory_api.core.tracing import configure_tracing, shut_down_tracing
 from memory_api.embedded.data_directory import PortUnavailable
 from memory_api.embedded.ports import open_listener
 from memory_api.embedded.supervisor import watch_parent
-from memory_api.evaluation.evaluators.registry import check_settings
-from memory_api.llm.registry import check_model_settings
 from memory_api.main import create_app
-from memory_api.playbooks.sections import check_section_file
 from memory_api.runs.standstill import watch_loop
 from memory_api.runtime import Runtime
 from memory_api.worker import run_worker
@@ -59,18 +56,9 @@ def run_serve(host: str, port: int, data_dir: Path | None, listen_fd: int | None
     with exit_on_error():
         settings = Settings.load()
         configure_logging(settings.log_format, settings.log_level)
-        _check(settings)
+        check_settings(settings)
         configure_tracing(settings.otel_endpoint, "hansei-api")
         _start_api(settings, host, port, data_dir, listen_fd)
-
-
-def _check(settings: Settings) -> None:
-    """Raises `ConfigurationError` for what would fail later, in a run."""
-    check_model_settings(settings)
-    check_settings(settings)
-    options = PersonalDataOptions.parse(settings.pii_redaction, settings.pii_phone_region)
-    PERSONAL_DATA.configure(options)
-    check_section_file(settings)
 
 
 def _start_api(
@@ -147,7 +135,7 @@ def run_worker_command(data_dir: Path | None) -> None:
     with exit_on_error():
         settings = Settings.load()
         configure_logging(settings.log_format, settings.log_level)
-        _check(settings)
+        check_settings(settings)
         configure_tracing(settings.otel_endpoint, "hansei-worker")
         _start_worker(settings, data_dir)
 

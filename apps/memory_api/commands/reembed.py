@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,32 +13,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hansei.cli.terminal import print_json, print_line
-from memory_api.auth.queries import list_active_tenant_ids, tenant_exists
 from memory_api.bootstrap import open_runtime
 from memory_api.commands.database import (
-    CommandFailed,
     DatabaseUrls,
     UsageError,
     exit_on_error,
     open_database,
 )
+from memory_api.commands.tenant_runs import execute_here, find_tenants
 from memory_api.core.errors import ConfigurationError
-from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.embeddings.registry import PROVIDERS, EmbedderSpec
 from memory_api.maintenance import reembedding
-from memory_api.runs import lifecycle
-from memory_api.runs.execution import RunUnfinished, execute_step, keep_lease
-from memory_api.runs.queries import get_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
-
-POLL_INTERVAL_SECONDS = 0.5
-"""Time between two polls of a run that another process executes, in seconds."""
-
-OnProgress = Callable[[int, int], None]
-"""Called with the number of finished memories and the total."""
 
 
 def run(
@@ -89,25 +77,6 @@ async def _run(
         return [await _move(runtime, id_, name, spec, json) for id_, name in names.items()]
 
 
-async def find_tenants(runtime: Runtime, tenant: str | None) -> dict[UUID, str]:
-    """Return ID → displayed name. The name of a tenant is its ID with --all, because the worker
-    role cannot read names.
-    """
-    if tenant is None:
-        async with runtime.sessions.without_tenant() as session:
-            names = {id_: str(id_) for id_ in await list_active_tenant_ids(session)}
-        if not names:
-            raise CommandFailed("No active tenant found. --all needs HANSEI_WORKER_URL.")
-        return names
-    tenant_id = to_tenant_id(tenant)
-    async with runtime.sessions.for_tenant(tenant_id) as session:
-        if not await tenant_exists(session):
-            raise CommandFailed(
-                f"Tenant '{tenant}' not found. Run `hansei tenant list` to see all tenants."
-            )
-    return {tenant_id: tenant}
-
-
 async def _cancel(runtime: Runtime, tenant_id: UUID, name: str, json: bool) -> dict[str, Any]:
     label = await reembedding.cancel_reembedding(runtime, tenant_id)
     if not json:
@@ -128,11 +97,8 @@ async def _move(
         if not json:
             print_line(f"{name}: already uses {label}.")
         return {"tenant_id": str(tenant_id), "state": "unchanged", "to": label}
-    with _progress_bar(json, name) as on_progress:
-        await _execute_or_follow(runtime, run, on_progress)
-    async with runtime.sessions.for_tenant(tenant_id) as session:
-        finished = await get_run(session, run.id)
-    assert finished is not None
+    with _progress_bar(json, name) as on_poll:
+        finished = await execute_here(runtime, run, f"The move of {name}", on_poll)
     result: dict[str, Any] = finished.result
     if not json:
         print_line(
@@ -142,60 +108,8 @@ async def _move(
     return {"tenant_id": str(tenant_id), "run_id": str(run.id), "state": finished.state, **result}
 
 
-async def _execute_or_follow(runtime: Runtime, run: RunRow, on_progress: OnProgress) -> None:
-    """Execute the run, or wait while another process executes it. Raises `CommandFailed` if it
-    fails.
-    """
-    holder = runtime.new_lease_holder()
-    while True:
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            claim = await lifecycle.claim_run(session, run.id, holder, runtime.lease_duration)
-        if claim.run is not None and await _execute(runtime, claim.run, on_progress):
-            return
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            current = await get_run(session, run.id)
-        if current is None or current.state in ("failed", "dead"):
-            raise CommandFailed(f"The move of {run.tenant_id} failed: {_error_message(current)}")
-        if current.result:
-            on_progress(current.result["done"], current.result["total"])
-        if current.state == "done":
-            return
-        await asyncio.sleep(POLL_INTERVAL_SECONDS)
-
-
-def _error_message(run: RunRow | None) -> str:
-    error: dict[str, str] = (run.error if run else None) or {}
-    return error.get("message", "its run was deleted")
-
-
-async def _execute(runtime: Runtime, run: RunRow, on_progress: OnProgress) -> bool:
-    """Whether the run is done. Records a failure in the run. A worker or the same command can then
-    continue the run.
-    """
-    step = reembedding.ReembedStep(on_progress=on_progress)
-    try:
-        async with keep_lease(runtime.sessions, run, runtime.lease_duration):
-            await execute_step(runtime, run, step)
-        return True
-    except RunUnfinished as error:
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            await lifecycle.postpone_run(session, run, error, timedelta())
-        return False
-    except lifecycle.LeaseLost as error:
-        raise CommandFailed(
-            "The move was cancelled, or another process has taken it over."
-        ) from error
-    except Exception as error:
-        async with runtime.sessions.for_tenant(run.tenant_id) as session:
-            await lifecycle.record_failure(session, run, error)
-        raise CommandFailed(
-            f"The move of {run.tenant_id} stopped: {error}. Its progress is saved."
-            " Run the same command to continue."
-        ) from error
-
-
 @contextmanager
-def _progress_bar(json: bool, description: str) -> Generator[OnProgress]:
+def _progress_bar(json: bool, description: str) -> Generator[Callable[[RunRow], None]]:
     """A progress bar on standard error, if this is a terminal and the output is not JSON."""
     console = Console(stderr=True)
     columns = (
@@ -206,4 +120,9 @@ def _progress_bar(json: bool, description: str) -> Generator[OnProgress]:
     )
     with Progress(*columns, console=console, disable=json or not console.is_terminal) as bar:
         task = bar.add_task(description, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def show(run: RunRow) -> None:
+            if run.result:
+                bar.update(task, completed=run.result["done"], total=run.result["total"])
+
+        yield show

@@ -72,7 +72,9 @@ def drop_sql_role(tenant: str, role: str, data_dir: Path | None) -> None:
 
 
 def scram_verifier(password: str) -> str:
-    """What PostgreSQL stores for a password (RFC 5803), so that no statement contains it."""
+    """What PostgreSQL stores for a password (RFC 5803), so that neither a statement nor a log
+    contains it. Does not normalize non-ASCII passwords with SASLprep, so use ASCII only.
+    """
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, SCRAM_ITERATIONS)
     client_key = hmac.digest(salted, b"Client Key", "sha256")

@@ -27,7 +27,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from memory_api.core.errors import HanseiError
 from memory_api.core.outgoing import OutgoingCall, send_call
-from memory_api.core.tracing import ActiveSpan, Attributes, AttributeValue, SpanKind
+from memory_api.core.tracing import ActiveSpan, Attributes, AttributeValue, SpanIds, SpanKind
 
 NANOSECONDS = 1_000_000_000
 FLUSH_SECONDS = 3.0
@@ -42,12 +42,6 @@ _KINDS = {
     "consumer": trace.SpanKind.CONSUMER,
 }
 _PROPAGATOR = TraceContextTextMapPropagator()
-
-
-@dataclass(frozen=True, slots=True)
-class HexIds:
-    trace_id: str
-    span_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +99,11 @@ class OpenTelemetryBackend:
             RecordingSpan(otel).fail(error)
         otel.end(ended_at)
 
-    def current_ids(self) -> HexIds | None:
+    def current_ids(self) -> SpanIds | None:
         context = trace.get_current_span().get_span_context()
         if not context.is_valid:
             return None
-        return HexIds(
+        return SpanIds(
             trace.format_trace_id(context.trace_id), trace.format_span_id(context.span_id)
         )
 

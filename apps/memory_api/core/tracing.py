@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from memory_api.core.errors import ConfigurationError
 
@@ -22,9 +22,7 @@ SpanKind = Literal["internal", "server", "client", "producer", "consumer"]
 class ActiveSpan(Protocol):
     """A span that has begun."""
 
-    def set(self, name: str, value: AttributeValue) -> None:
-        """Set an attribute."""
-        ...
+    def set(self, name: str, value: AttributeValue) -> None: ...
 
     def rename(self, name: str) -> None:
         """Replace the name, once it is known."""
@@ -35,43 +33,31 @@ class ActiveSpan(Protocol):
         ...
 
 
-class SpanIds(Protocol):
+class SpanIds(NamedTuple):
     """The IDs of the active span, in hexadecimal."""
 
-    @property
-    def trace_id(self) -> str: ...
-
-    @property
-    def span_id(self) -> str: ...
+    trace_id: str
+    span_id: str
 
 
 class TracingBackend(Protocol):
-    """What records and exports spans."""
+    """What records and exports spans: `core/open_telemetry.py`."""
 
     def span(
         self, name: str, kind: SpanKind, parent: str | None, attributes: Attributes
     ) -> AbstractContextManager[ActiveSpan]: ...
-
     def record_finished(
         self, name: str, kind: SpanKind, seconds: float, attributes: Attributes, error: str | None
     ) -> None: ...
-
     def current_ids(self) -> SpanIds | None: ...
-
     def traceparent(self) -> str | None: ...
-
     def shut_down(self) -> None: ...
 
 
 class _NoSpan:
-    def set(self, name: str, value: AttributeValue) -> None:
-        return None
-
-    def rename(self, name: str) -> None:
-        return None
-
-    def fail(self, error_type: str) -> None:
-        return None
+    def set(self, name: str, value: AttributeValue) -> None: ...
+    def rename(self, name: str) -> None: ...
+    def fail(self, error_type: str) -> None: ...
 
 
 _NO_SPAN = _NoSpan()

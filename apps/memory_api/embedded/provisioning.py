@@ -5,8 +5,8 @@ rest.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol, cast
+from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
 
@@ -27,15 +27,6 @@ _IS_COMPLETE = (
     " and exists (select from pg_event_trigger where evtname = 'hansei_logins')"
     " from pg_available_extensions where name = 'vector'"
 )
-
-
-class _Connection(Protocol):
-    """The used part of asyncpg's connection, which has no types."""
-
-    async def execute(self, query: str) -> str: ...
-    async def fetchval(self, query: str, *args: object) -> object: ...
-    async def close(self) -> None: ...
-    def transaction(self) -> AbstractAsyncContextManager[None]: ...
 
 
 async def provision_database(pg: EmbeddedPostgres, database: str = "hansei") -> None:
@@ -62,8 +53,8 @@ async def provision_database(pg: EmbeddedPostgres, database: str = "hansei") -> 
 
 
 @asynccontextmanager
-async def _connect(url: str) -> AsyncGenerator[_Connection]:
-    connection = cast(_Connection, await asyncpg.connect(url))  # pyright: ignore[reportUnknownMemberType]
+async def _connect(url: str) -> AsyncGenerator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(url)
     try:
         yield connection
     finally:
@@ -78,14 +69,16 @@ async def _is_complete(pg: EmbeddedPostgres, database: str) -> bool:
         return False
 
 
-async def _create_role(connection: _Connection, pg: EmbeddedPostgres, role: str) -> None:
+async def _create_role(
+    connection: asyncpg.Connection[Any], pg: EmbeddedPostgres, role: str
+) -> None:
     exists = await connection.fetchval("select 1 from pg_roles where rolname = $1", role)
     verb = "alter" if exists else "create"
     secret = await connection.fetchval("select quote_literal($1::text)", pg.password(role))
     await connection.execute(f"{verb} role {role} {_ROLES[role]} password {secret}")
 
 
-async def _create_database(connection: _Connection, database: str) -> None:
+async def _create_database(connection: asyncpg.Connection[Any], database: str) -> None:
     name = await connection.fetchval("select quote_ident($1)", database)
     if not await connection.fetchval("select 1 from pg_database where datname = $1", database):
         await connection.execute(f"create database {name} owner {OWNER}")

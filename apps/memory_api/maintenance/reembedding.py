@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -34,8 +33,8 @@ from memory_api.maintenance.queries import get_open_run, update_progress
 from memory_api.maintenance.reindexing import backfill_vectors
 from memory_api.maintenance.vector_indexes import ensure_vector_indexes
 from memory_api.memories.index.reindex import count_vectors, model_label_id
-from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
+from memory_api.runs.chain import enqueue_runs
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
@@ -49,12 +48,6 @@ MODEL_CACHE_GRACE = timedelta(seconds=2 * CACHE_SECONDS + 1)
 MAX_RUN_ATTEMPTS = 20
 MAX_BACKFILL_PASSES = 100
 """Each pass finds only memories that an outdated process wrote during the previous pass."""
-
-OnMoveProgress = Callable[[int, int], None]
-"""Called with the number of memories that have a vector of the new model, and of all memories."""
-
-
-def _ignore_progress(_done: int, _total: int) -> None: ...
 
 
 async def start_reembedding(runtime: Runtime, tenant_id: UUID, spec: EmbedderSpec) -> RunRow | None:
@@ -99,10 +92,7 @@ async def _enqueue_run(runtime: Runtime, session: AsyncSession, label: str) -> R
     run = lifecycle.new_run(
         session, KIND, project_id="default", input={"to": label}, max_attempts=MAX_RUN_ATTEMPTS
     )
-    await session.flush()
-    await runtime.queue.enqueue(
-        session, [Ticket(run.tenant_id, run.id)], after=runtime.lease_duration
-    )
+    await enqueue_runs(runtime.queue, session, run, after=runtime.lease_duration)
     return run
 
 
@@ -145,13 +135,8 @@ class ReembedStep(Step[_Models, "_Reembedding", StepResult]):
     kind = KIND
     can_resume = True
 
-    def __init__(
-        self,
-        *,
-        grace: timedelta = MODEL_CACHE_GRACE,
-        on_progress: OnMoveProgress = _ignore_progress,
-    ) -> None:
-        self._grace, self._on_progress = grace, on_progress
+    def __init__(self, *, grace: timedelta = MODEL_CACHE_GRACE) -> None:
+        self._grace = grace
 
     async def load(self, session: AsyncSession, run: RunRow) -> _Models:
         models = {model.state: model for model in await list_embedding_models(session)}
@@ -161,7 +146,7 @@ class ReembedStep(Step[_Models, "_Reembedding", StepResult]):
         return _Models(source, target)
 
     async def compute(self, runtime: Runtime, run: RunRow, input: _Models) -> _Reembedding:
-        reembedding = _Reembedding(runtime, run, input.source, input.target, self._on_progress)
+        reembedding = _Reembedding(runtime, run, input.source, input.target)
         await reembedding.fill()
         async with runtime.sessions.for_tenant(run.tenant_id) as session:
             wait_seconds = await seconds_until(session, input.target, self._grace)
@@ -197,11 +182,9 @@ class _Reembedding:
         run: RunRow,
         source: EmbeddingModelRow,
         target: EmbeddingModelRow,
-        on_progress: OnMoveProgress,
     ) -> None:
         self.runtime, self.run = runtime, run
         self.source, self.target = source, target
-        self._progress = on_progress
         self._done = self._total = 0
 
     async def fill(self) -> None:
@@ -224,7 +207,6 @@ class _Reembedding:
     async def _report_progress(self, filled: int) -> None:
         self._done += filled
         self._total = max(self._total, self._done)
-        self._progress(self._done, self._total)
         async with self.runtime.sessions.for_tenant(self.run.tenant_id) as session:
             if not await update_progress(session, self.run, self.summary()):
                 raise lifecycle.LeaseLost

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -71,17 +72,14 @@ async def sync_vector_indexes(
     because filling is faster without an index.
     """
     changes: dict[str, list[str]] = {"created": [], "dropped": []}
-    if owner_url is None or not await _has_changes(
-        sessions, tenant_id, include_filling_models=include_filling_models
-    ):
+    plan = partial(_plan, sessions, tenant_id, include_filling_models)
+    if owner_url is None or not any(await plan()):
         return changes
     owner = await asyncpg.connect(owner_url)
     try:
         if not await owner.fetchval(TRY_LOCK):  # an unfinished index looks like a failed one
             return changes
-        missing, obsolete = await _plan(
-            sessions, tenant_id, include_filling_models=include_filling_models
-        )
+        missing, obsolete = await plan()
         for name in obsolete:
             await drop_index(owner, name)
             changes["dropped"].append(name)
@@ -106,9 +104,7 @@ async def ensure_vector_indexes(sessions: Sessions, owner_url: str | None, tenan
 
     Returns at once without `owner_url`.
     """
-    while owner_url is not None and await _has_changes(
-        sessions, tenant_id, include_filling_models=True
-    ):
+    while owner_url is not None and any(await _plan(sessions, tenant_id, True)):
         changes = await sync_vector_indexes(
             sessions, owner_url, tenant_id, include_filling_models=True
         )
@@ -136,17 +132,8 @@ async def drop_index(owner: asyncpg.Connection[Any], name: str) -> None:
     await owner.execute(f"drop index concurrently if exists {quoted_name}")
 
 
-async def _has_changes(
-    sessions: Sessions, tenant_id: UUID, *, include_filling_models: bool
-) -> bool:
-    missing, obsolete = await _plan(
-        sessions, tenant_id, include_filling_models=include_filling_models
-    )
-    return bool(missing or obsolete)
-
-
 async def _plan(
-    sessions: Sessions, tenant_id: UUID, *, include_filling_models: bool
+    sessions: Sessions, tenant_id: UUID, include_filling_models: bool
 ) -> tuple[dict[IndexedScope, int], Sequence[str]]:
     """The scopes to index, with the dimensions of their vectors, and the names of the indexes to
     drop.
@@ -159,16 +146,13 @@ async def _plan(
         models = await list_indexed_models(
             session, [scope_id for scope_id, size in sizes.items() if size >= DROP_BELOW_ROWS]
         )
-        labels = [
-            ("model", model.label)
-            for model in await list_embedding_models(session)
-            if model.state == "filling"
-        ]
-        filling = (
-            set((await find_labels(session, labels)).values())
-            if not include_filling_models
-            else set[int]()
-        )
+        left_out: set[int] = set()
+        if not include_filling_models:
+            embedding_models = await list_embedding_models(session)
+            filling = [
+                ("model", model.label) for model in embedding_models if model.state == "filling"
+            ]
+            left_out = set((await find_labels(session, filling)).values())
     scope_by_index_name = {
         IndexedScope(tenant_id, scope, model).index: IndexedScope(tenant_id, scope, model)
         for scope, model in models
@@ -183,6 +167,6 @@ async def _plan(
         for name, scope in scope_by_index_name.items()
         if sizes[scope.scope_id] >= CREATE_ABOVE_ROWS
         and is_valid_by_name.get(name) is not True
-        and scope.model_label_id not in filling
+        and scope.model_label_id not in left_out
     }
     return missing, obsolete

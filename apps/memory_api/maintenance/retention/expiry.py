@@ -51,44 +51,20 @@ HAS_MORE = "has_more"
 """Result of a run that left rows for another one."""
 
 
-async def delete_expired_idempotency_keys(runtime: Runtime, tenant_id: UUID) -> int:
-    """Deletes expired idempotency keys. Returns their number."""
-    return await _delete_in_batches(runtime, tenant_id, DELETE_IDEMPOTENCY_KEYS, RETENTION)
-
-
-async def delete_old_reservations(runtime: Runtime, tenant_id: UUID) -> int:
-    """Deletes budget reservations of past months. Returns their number."""
-    return await _delete_in_batches(runtime, tenant_id, DELETE_RESERVATIONS, RESERVATION_RETENTION)
-
-
-async def delete_old_stored_replies(runtime: Runtime, tenant_id: UUID) -> int:
-    """Deletes replies of models that no run has used for a day. Returns their number."""
-    return await _delete_in_batches(
-        runtime, tenant_id, DELETE_STORED_REPLIES, STORED_REPLY_RETENTION
-    )
-
-
-async def delete_old_totals(runtime: Runtime, tenant_id: UUID) -> int:
-    """Deletes totals of budgets, and their alerts, after 400 days. Returns the number of totals."""
-    return await _delete_in_batches(runtime, tenant_id, DELETE_BUDGET_TOTALS, TOTAL_RETENTION)
-
-
-async def delete_old_runs(runtime: Runtime, tenant_id: UUID) -> int:
-    """Deletes runs of any kind that ended and are older than HANSEI_RUN_RETENTION_DAYS. Returns
-    their number.
-    """
-    retention = timedelta(days=runtime.settings.run_retention_days)
-    return await _delete_in_batches(runtime, tenant_id, DELETE_OLD_RUNS, retention)
-
-
 async def delete_expired_rows(runtime: Runtime, tenant_id: UUID) -> dict[str, int]:
-    """Deletes what has expired. Returns the number of rows by kind."""
+    """Deletes what has expired, whatever its project: a batch of each at a time. Returns the number
+    of rows by kind.
+    """
+    expired = (
+        ("idempotency_keys_deleted", DELETE_IDEMPOTENCY_KEYS, RETENTION),
+        ("reservations_deleted", DELETE_RESERVATIONS, RESERVATION_RETENTION),
+        ("stored_replies_deleted", DELETE_STORED_REPLIES, STORED_REPLY_RETENTION),
+        ("budget_totals_deleted", DELETE_BUDGET_TOTALS, TOTAL_RETENTION),
+        ("runs_deleted", DELETE_OLD_RUNS, timedelta(days=runtime.settings.run_retention_days)),
+    )
     return {
-        "idempotency_keys_deleted": await delete_expired_idempotency_keys(runtime, tenant_id),
-        "reservations_deleted": await delete_old_reservations(runtime, tenant_id),
-        "stored_replies_deleted": await delete_old_stored_replies(runtime, tenant_id),
-        "budget_totals_deleted": await delete_old_totals(runtime, tenant_id),
-        "runs_deleted": await delete_old_runs(runtime, tenant_id),
+        name: await _delete_in_batches(runtime, tenant_id, statement, retention)
+        for name, statement, retention in expired
     }
 
 
