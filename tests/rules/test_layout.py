@@ -66,6 +66,7 @@ IN_FUNCTIONS = {
 SQL_FILES = {
     "analytics/questions.sql",
     "budgets/queries.sql",
+    "commands/doctor.sql",
     "core/after_commit.sql",
     "core/catalog.sql",
     "curation/queries.sql",
