@@ -1,4 +1,4 @@
-"""The table of docs/security.md: each cell names a test that exists, or says "not defended"."""
+"""The table of docs/decisions/threat-model.md: each cell names a test that exists, or says "not defended"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ACTORS = 11
 
 
 def cells() -> list[tuple[str, str]]:
-    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/decisions/threat-model.md").read_text(encoding="utf-8")
     section = text.split("## Blast radius\n")[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
     assert len(rows) == ACTORS + 1
