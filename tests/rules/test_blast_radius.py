@@ -1,4 +1,4 @@
-"""The table of docs/decisions/threat-model.md: each cell names a test that exists, or says "not defended"."""
+"""The table of docs/decisions/threat-model.md: a cell names a test, or says "not defended"."""
 
 from __future__ import annotations
 
