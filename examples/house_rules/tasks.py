@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from . import conventions
@@ -75,6 +76,7 @@ class Benchmark:
         if self.changes_at is not None:
             self.phases.append(self._with_a_change(first))
         self.tasks: list[Task] = []
+        self._lock = Lock()
         self._texts: set[str] = set()
 
     def _with_a_change(self, first: Sequence[Convention]) -> list[Convention]:
@@ -91,14 +93,18 @@ class Benchmark:
         """The first tasks. Each block of 10 (`long`: 30) has a task for every convention."""
         if count > MAX_TASKS:
             raise ValueError(f"A benchmark has at most {MAX_TASKS} tasks.")
-        while len(self.tasks) < count:
-            conventions_ = len(self.phases[0])
-            block = [*range(conventions_), *[-1] * round(conventions_ * CONTROLS_PER_CONVENTION)]
-            self._random.shuffle(block)
-            for index in block:
-                phase = self._phase(len(self.tasks))
-                self.tasks.append(self._make(self.phases[phase][index] if index >= 0 else None))
-        return self.tasks[:count]
+        with self._lock:  # `run` does tasks in threads
+            while len(self.tasks) < count:
+                self._add_block()
+            return self.tasks[:count]
+
+    def _add_block(self) -> None:
+        conventions_ = len(self.phases[0])
+        block = [*range(conventions_), *[-1] * round(conventions_ * CONTROLS_PER_CONVENTION)]
+        self._random.shuffle(block)
+        for index in block:
+            phase = self._phase(len(self.tasks))
+            self.tasks.append(self._make(self.phases[phase][index] if index >= 0 else None))
 
     def _phase(self, number: int) -> int:
         return int(self.changes_at is not None and number >= self.changes_at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,11 @@ def test_command_line_names_the_problem(arguments: tuple[str, ...], problem: str
     assert done.returncode == 2
     assert problem in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_threads_get_the_same_tasks() -> None:
+    ids = [f"airline-plain-4711-{number:04}" for number in range(120)]
+    with ThreadPoolExecutor(40) as threads:
+        found = [task for _, task in threads.map(find_task, ids)]
+    again = Benchmark("airline", "plain", 4711).take(120)
+    assert [task.text for task in found] == [task.text for task in again]
