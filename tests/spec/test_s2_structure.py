@@ -35,7 +35,12 @@ PURE = {
         "playbooks.sections",
         "playbooks.state",
     },
-    "library/hybrid_search.py": {"core.settings", "playbooks.models", "playbooks.sections"},
+    "library/hybrid_search.py": {
+        "core.settings",
+        "library.blocking",
+        "playbooks.models",
+        "playbooks.sections",
+    },
     "library/playbook_store.py": {
         "core.settings",
         "playbooks.formats.document",
