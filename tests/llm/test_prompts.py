@@ -91,7 +91,7 @@ def test_other_text_has_other_hash(default: Path) -> None:
 
 def test_built_in_prompt_is_fallback(default: Path) -> None:
     prompt = load_prompt("missing", packaged_dir=default, builtin="Say {what}.")
-    assert (prompt.source, prompt.render(what="it")) == ("built-in", "Say it.")
+    assert (prompt.source, prompt.text) == ("built-in", "Say {what}.")
     assert load_prompt("summary", packaged_dir=default, builtin="unused").text == EXAMPLE
     with pytest.raises(PromptMissing, match="'missing'"):
         load_prompt("missing", packaged_dir=default)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memory_api.llm.model_session import packaged_prompt
+from memory_api.llm.prompts import load_prompt
 from memory_api.reflection.prompt import DATA_PROMPT, with_data
 from tests.support.model_service import GOOD, Serve, Service, trace
 from tests.support.stub_provider import fenced, obey, prose, wrong_shape
@@ -45,10 +45,10 @@ async def test_model_reflection_is_stored(service: Service, outcome: str) -> Non
 async def test_each_outcome_has_its_prompt(serve: Serve, outcome: str, name: str) -> None:
     service = await serve()
     body = await service.learn(outcome=outcome)
-    prompt = with_data(packaged_prompt(name), packaged_prompt(DATA_PROMPT))
+    prompt = with_data(load_prompt(name), load_prompt(DATA_PROMPT))
     run = await service.run(body["run_id"])
     assert run.prompt_hash == prompt.hash
-    assert service.stub.calls[0].text.startswith(packaged_prompt(name).text[:40])
+    assert service.stub.calls[0].text.startswith(load_prompt(name).text[:40])
 
 
 async def test_prompt_contains_all_context(service: Service) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from memory_api.llm.model_session import packaged_prompt
 from memory_api.llm.prompts import load_prompt
 from memory_api.llm.structured_output import strict_schema
 from memory_api.reflection.evidence import Evidence
@@ -27,7 +26,7 @@ def asked(run: dict[str, Any], outcome: OutcomeType) -> str:
     """All that a model is sent about a run."""
     context = ReflectionContext.model_validate(run | {"outcome": outcome.value})
     question = build_messages(
-        packaged_prompt(PROMPT_BY_OUTCOME[outcome]),
+        load_prompt(PROMPT_BY_OUTCOME[outcome]),
         context,
         Evidence(),
         analyze_trace(context),
@@ -41,7 +40,7 @@ def test_three_prompts_cover_five_outcomes() -> None:
     assert {PROMPT_BY_OUTCOME[outcome] for outcome in FAILURE} == {"reflection/failure"}
     assert PROMPT_BY_OUTCOME[OutcomeType.SUCCESS] == "reflection/success"
     assert PROMPT_BY_OUTCOME[OutcomeType.PARTIAL] == "reflection/partial"
-    texts = {packaged_prompt(name).text for name in PROMPT_BY_OUTCOME.values()}
+    texts = {load_prompt(name).text for name in PROMPT_BY_OUTCOME.values()}
     assert len(texts) == 3
 
 
@@ -70,7 +69,7 @@ def test_failure_shows_category_message_and_context(timeout_run: Any, outcome: O
 @pytest.mark.parametrize("name", sorted(set(PROMPT_BY_OUTCOME.values())))
 def test_requested_answer_fields(name: str) -> None:
     assert set(strict_schema(ModelReflection)["properties"]) >= ASKED
-    text = packaged_prompt(name).text
+    text = load_prompt(name).text
     for field in ASKED:
         assert f"- `{field}` (" in text, field
     assert "{schema}" not in text, "the schema is part of the request, not of the text"
@@ -85,7 +84,7 @@ def test_requested_answer_fields(name: str) -> None:
     ],
 )
 def test_prompt_questions(name: str, questions: tuple[str, ...]) -> None:
-    text = packaged_prompt(name).text
+    text = load_prompt(name).text
     for question in (*questions, "`importance`", "`confidence`", "`tags`"):
         assert question in text, question
 
@@ -95,7 +94,7 @@ def test_both_prompts_can_be_overridden(tmp_path: Path, timeout_run: Any, name: 
     (tmp_path / "reflection").mkdir()
     (tmp_path / f"{name}.txt").write_text("Answer in verse.\n{schema}\n{events}", encoding="utf-8")
     prompt = load_prompt(name, operator_dir=tmp_path)
-    assert prompt.hash != packaged_prompt(name).hash
+    assert prompt.hash != load_prompt(name).hash
     context = ReflectionContext.model_validate(timeout_run)
     question = build_messages(prompt, context, Evidence(), analyze_trace(context), budget=24_000)
     text = "\n".join(message.content for message in question.messages)

@@ -24,7 +24,7 @@ from memory_api.api.request_body import UnsupportedMediaType, media_type
 from memory_api.api.route import ApiRoute, RedactingRoute
 from memory_api.collections import documents, queries
 from memory_api.collections.extraction import choose_media_type
-from memory_api.collections.passages import Passage, search_passages
+from memory_api.collections.passages import search_passages
 from memory_api.collections.schemas import (
     COLLECTION,
     ChunkHit,
@@ -215,24 +215,12 @@ async def search_collection(
         top_k=body.top_k,
         min_match=body.min_match,
     )
-    hits = [_hit_response(hit) for hit in found if hit.cosine >= body.min_score]
+    hits = [
+        ChunkHit.model_validate(hit, from_attributes=True)
+        for hit in found
+        if hit.cosine >= body.min_score
+    ]
     return SearchCollectionResponse(results=hits)
-
-
-def _hit_response(passage: Passage) -> ChunkHit:
-    return ChunkHit(
-        memory_id=passage.memory_id,
-        document_id=passage.document_id,
-        source=passage.source,
-        title=passage.title,
-        page=passage.page,
-        start=passage.start,
-        end=passage.end,
-        content=passage.content,
-        cosine=passage.cosine,
-        combined_score=passage.combined_score,
-        match=passage.match,
-    )
 
 
 _LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

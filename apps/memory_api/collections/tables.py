@@ -82,17 +82,17 @@ class DocumentRow(Base):
     updated_at: Mapped[Now]
 
 
+def _of_document() -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(
+        ["tenant_id", "document_id"], ["documents.tenant_id", "documents.id"], ondelete="CASCADE"
+    )
+
+
 class DocumentPartRow(Base):
     """Bytes of a document until its text is extracted."""
 
     __tablename__ = "document_parts"
-    __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "document_id"],
-            ["documents.tenant_id", "documents.id"],
-            ondelete="CASCADE",
-        ),
-    )
+    __table_args__ = (_of_document(),)
 
     tenant_id: Mapped[TenantId]
     document_id: Mapped[Id]
@@ -104,13 +104,7 @@ class DocumentPageRow(Base):
     """The extracted text of one page, with secrets replaced. Offsets of chunks refer to it."""
 
     __tablename__ = "document_pages"
-    __table_args__ = (
-        ForeignKeyConstraint(
-            ["tenant_id", "document_id"],
-            ["documents.tenant_id", "documents.id"],
-            ondelete="CASCADE",
-        ),
-    )
+    __table_args__ = (_of_document(),)
 
     tenant_id: Mapped[TenantId]
     document_id: Mapped[Id]

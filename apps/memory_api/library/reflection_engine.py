@@ -22,9 +22,9 @@ from memory_api.embeddings.providers.static import StaticEmbedder
 from memory_api.embeddings.registry import EmbedderCache
 from memory_api.embeddings.tenant_models import TenantEmbeddingModels
 from memory_api.library.llm_client import configured_model
-from memory_api.llm.model_session import ModelSession, packaged_prompt
+from memory_api.llm.model_session import ModelSession
 from memory_api.llm.port import LLM
-from memory_api.llm.prompts import Prompt, content_hash
+from memory_api.llm.prompts import Prompt, content_hash, load_prompt
 from memory_api.llm.wrappers import with_retries
 from memory_api.memories.index.drafts import prepare_memories
 from memory_api.memories.index.scopes import kind_scope
@@ -242,7 +242,7 @@ class ReflectionEngineV2:
     def _prompt(self, name: str) -> Prompt:
         prompt_text = self._prompts.get(name)
         return (
-            packaged_prompt(name)
+            load_prompt(name)
             if prompt_text is None
             else Prompt(name, prompt_text, content_hash(prompt_text), "given")
         )

@@ -10,17 +10,12 @@ from memory_api.llm.port import LLM, LLMRequest, Message
 from memory_api.llm.prompts import Prompt, load_prompt
 
 
-def packaged_prompt(name: str) -> Prompt:
-    """Load the packaged prompt of this name, ignoring custom prompts."""
-    return load_prompt(name)
-
-
 @dataclass(frozen=True)
 class ModelSession:
     """A model with its prompts and limits. `prompt` returns the prompt of a name."""
 
     llm: LLM
-    prompt: Callable[[str], Prompt] = packaged_prompt
+    prompt: Callable[[str], Prompt] = load_prompt
     timeout: float = 60.0
     """Of one call, in seconds."""
     max_tokens: int = 4096

@@ -95,10 +95,6 @@ class Prompt:
     hash: str
     source: str
 
-    def render(self, **values: str) -> str:
-        """Fill the placeholders; see `render_template`."""
-        return render_template(self.text, values)
-
 
 def packaged_prompt_directory() -> Path:
     """The default prompts."""

@@ -17,7 +17,7 @@ from memory_api.llm.prices import price_usd
 log = get_logger(__name__)
 
 
-class FallbackLLM:
+class FallbackLLM(LLMWrapper):
     """Calls the next model if a provider fails or a model cannot handle the request. Other errors,
     such as a refusal, are final. Raises the last model's error if all fail and logs the others.
     """
@@ -25,19 +25,8 @@ class FallbackLLM:
     def __init__(self, llms: Sequence[LLM]) -> None:
         if not llms:
             raise ValueError("`llms` must have at least one model.")
+        super().__init__(llms[0])
         self._llms = tuple(llms)
-
-    @property
-    def provider(self) -> str:
-        return self._llms[0].provider
-
-    @property
-    def model(self) -> str:
-        return self._llms[0].model
-
-    @property
-    def endpoint(self) -> str:
-        return self._llms[0].endpoint
 
     async def complete(self, request: LLMRequest) -> LLMReply:
         *first, last = self._llms
@@ -121,9 +110,11 @@ class RetryingLLM(LLMWrapper):
 def with_retries(llm: LLM, retry: Callable[[LLM], LLM] = RetryingLLM) -> LLM:
     """The model, wrapped by `retry` unless it has retries already."""
     innermost = llm
-    while isinstance(innermost, LLMWrapper) and not isinstance(innermost, RetryingLLM):
+    while isinstance(innermost, LLMWrapper):
+        if isinstance(innermost, RetryingLLM | FallbackLLM):
+            return llm
         innermost = innermost.inner
-    return llm if isinstance(innermost, RetryingLLM | FallbackLLM) else retry(llm)
+    return retry(llm)
 
 
 class _Slot:

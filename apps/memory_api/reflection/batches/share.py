@@ -28,8 +28,9 @@ from memory_api.core.errors import NotFound
 from memory_api.core.secret_redaction import redact
 from memory_api.core.statements import fetch_column, fetch_value, load_statement
 from memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
-from memory_api.llm.model_session import ModelSession, packaged_prompt
+from memory_api.llm.model_session import ModelSession
 from memory_api.llm.port import LLMReply
+from memory_api.llm.prompts import load_prompt
 from memory_api.llm.structured_output import request_structured
 from memory_api.playbooks.models import VerdictTag
 from memory_api.reflection.batches.model_output import (
@@ -169,7 +170,7 @@ async def _member(
 def _has_own_prompts(model: ModelSession) -> bool:
     """Whether the operator wrote the prompts for single runs. The batch has other ones."""
     names = {*PROMPT_BY_OUTCOME.values(), DATA_PROMPT}
-    return any(model.prompt(name).hash != packaged_prompt(name).hash for name in names)
+    return any(model.prompt(name).hash != load_prompt(name).hash for name in names)
 
 
 def _with_quoted_runs(rule: BatchRule, outside: Sequence[OutsideTexts]) -> BatchRule:
