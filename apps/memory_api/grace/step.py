@@ -52,7 +52,6 @@ from memory_api.grace.replanning import (
 )
 from memory_api.grace.tables import AgentRunRow, AgentStepRow
 from memory_api.grace.tools.registry import available_tools
-from memory_api.grace.turns import turns_of
 from memory_api.llm.errors import LLMOverBudget
 from memory_api.llm.untrusted_text import fence_text
 from memory_api.playbooks.ref import PlaybookRef
@@ -125,10 +124,7 @@ class AgentRunStep(Step[OpenedAgentRun | None, Leg | None, StepResult]):
             await super().store(runtime, run, output, save)
             return
         output.save_run = save
-        async with turns_of(runtime.sessions).take() as end_turn:
-            if runtime.llm is not None:
-                end_turn()  # it mostly waits for the model
-            await _go_on(output)
+        await _go_on(output)
         if not output.has_ended:
             await super().store(runtime, run, output, save)
 
