@@ -9,6 +9,7 @@ ACE's Formula and FiNER, the archives have the right answers and no question.
 from __future__ import annotations
 
 import json
+import lzma
 import sys
 import tarfile
 import tempfile
@@ -56,12 +57,28 @@ def make_report(recordings: Path = RECORDINGS) -> Report:
     columns = ("run", "arm", "conventions", "controls", "difference", "p", "tokens")
     report.table("arms", "Held-out tasks", *columns)
     report.table("learning", "Learning", "run", "traces", "model calls for a trace", "bullets")
+    columns = ("advice", "conventions", "controls", "model calls", "input tokens", "bullets")
+    report.table("batches", "Runs in one prompt, and the heading of the advice", *columns)
+    with lzma.open(recordings / "batches.jsonl.xz", "rt") as lines:
+        for line in lines:
+            add_variant(report, json.loads(line))
     for archive in sorted(recordings.glob("*.tar.xz")):
         with tempfile.TemporaryDirectory() as folder:
             with tarfile.open(archive) as file:
                 file.extractall(folder, **SAFE_FILTER)
             add_rows(report, archive.name.removesuffix(".tar.xz"), Path(folder))
     return report
+
+
+def add_variant(report: Report, variant: Json) -> None:
+    """The row of one advice that the held-out tasks of `e43` got. Raises `ValueError`."""
+    answers: list[Json] = variant["answers"]
+    for answer in answers:
+        check_score(answer, float(score_answer(answer["task_id"], answer["answer"]).is_right))
+    controls = [a for a in answers if is_control(a["task_id"])]
+    touched = [a for a in answers if not is_control(a["task_id"])]
+    costs = (variant[name] for name in ("calls", "input_tokens", "bullets"))
+    report.row("batches", variant["variant"], right(touched), right(controls), *costs)
 
 
 def add_rows(report: Report, run: str, folder: Path) -> None:
@@ -109,9 +126,13 @@ def rescored(folder: Path) -> Iterator[Json]:
                 score = scorer({"answer": text, "solution": solutions[task_id]})
             else:
                 score = float(score_answer(task_id, text).is_right)
-            if score != answer["score"]:
-                raise ValueError(f"{task_id}: {score} instead of {answer['score']}")
+            check_score(answer, score)
         yield answer
+
+
+def check_score(answer: Json, score: float) -> None:
+    if score != answer["score"]:
+        raise ValueError(f"{answer['task_id']}: {score} instead of {answer['score']}")
 
 
 def is_control(task_id: str) -> bool:
