@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.support.worker_processes import STANDING
 
 LOOP = STANDING.format(attempts=7, standstill="while True: pass")
+IN_CHILD = """
+import asyncio
+async def endless():
+    await asyncio.sleep(0.2)
+    while True: pass
+""" + STANDING.format(attempts=7, standstill="await asyncio.gather(asyncio.sleep(0), endless())")
 IN_C = STANDING.format(attempts=7, standstill="sum(range(10**13))")
 
 
+@pytest.mark.parametrize(
+    ("patch", "function"), [(LOOP, "standing"), (IN_CHILD, "endless")], ids=["own", "child"]
+)
 async def test_run_that_stands_still_ends_and_its_neighbors_lose_no_attempt(
-    queue_run, start_worker, read_run, wait_for_run
+    queue_run, start_worker, read_run, wait_for_run, patch: str, function: str
 ) -> None:
+    """Also if the run holds the loop in a task that it started."""
     neighbor, standing = await queue_run(), await queue_run(max_attempts=7)
-    worker = await start_worker(max_standstill=2, patch=LOOP)
+    worker = await start_worker(max_standstill=2, patch=patch)
     assert await asyncio.wait_for(worker.wait(), 60) == 1
     (line,) = [line for line in worker.lines if "event_loop_blocked" in line]
     assert str(standing.id) in line
-    assert "in standing" in line
+    assert f"in {function}" in line
     waiting = await read_run(neighbor.id)
     assert (waiting.state, waiting.attempts) == ("queued", 0)
     survivor = await start_worker()

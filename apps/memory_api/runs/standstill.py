@@ -14,9 +14,12 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
+from uuid import UUID
+from weakref import WeakKeyDictionary
 
 import asyncpg
 import structlog
@@ -36,8 +39,12 @@ RELEASE_SECONDS = 5.0
 _END_ATTEMPTS = read_sql("runs/queries.sql", "end_attempts")
 _RETURN_RUN = read_sql("runs/queries.sql", "return_run")
 _RELEASE_TICKET = read_sql("run_queue/queue.sql", "release_ticket")
-_HELD: dict[asyncio.Task[Any], RunRow] = {}
-"""The runs that this process executes, by their tasks."""
+_HELD: dict[UUID, RunRow] = {}
+"""The runs that this process executes."""
+_RUN: ContextVar[RunRow | None] = ContextVar("run", default=None)
+"""The run that the code belongs to. Tasks that it starts inherit it."""
+_RUNS_OF_TASKS: WeakKeyDictionary[asyncio.Task[Any], RunRow] = WeakKeyDictionary()
+"""The watching thread needs it: in Python 3.11 it cannot read the context of another task."""
 
 log = structlog.get_logger()
 
@@ -52,14 +59,25 @@ class RunStoodStill(HanseiError):
 
 @contextmanager
 def note_held(run: RunRow) -> Generator[None]:
-    """The current task executes this run."""
+    """The current task, and each one that it starts, executes this run."""
     task = asyncio.current_task()
     assert task is not None
-    _HELD[task] = run
+    _HELD[run.id] = _RUNS_OF_TASKS[task] = run
+    token = _RUN.set(run)
     try:
         yield
     finally:
-        del _HELD[task]
+        _RUN.reset(token)
+        del _HELD[run.id], _RUNS_OF_TASKS[task]
+
+
+def _create_task(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
+) -> asyncio.Task[Any]:
+    task = asyncio.Task(coroutine, loop=loop, **options)
+    if (run := _RUN.get()) is not None:
+        _RUNS_OF_TASKS[task] = run
+    return task
 
 
 @contextmanager
@@ -74,7 +92,9 @@ def watch_loop(
     `faulthandler` writes the stacks and ends the worker. Each of its runs has then lost an attempt.
     """
     ended = threading.Event()
-    arguments = (asyncio.get_running_loop(), threading.get_ident(), ended, worker_url, max_seconds)
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(_create_task)
+    arguments = (loop, threading.get_ident(), ended, worker_url, max_seconds)
     threading.Thread(target=_watch, args=arguments, name="standstill", daemon=True).start()
     try:
         yield
@@ -124,14 +144,14 @@ def _report(loop: asyncio.AbstractEventLoop, thread_id: int, seconds: float) -> 
 
 def _standing_run(loop: asyncio.AbstractEventLoop) -> RunRow | None:
     task = asyncio.current_task(loop)
-    return None if task is None else _HELD.get(task)
+    return None if task is None else _RUNS_OF_TASKS.get(task)
 
 
 def _end_process(loop: asyncio.AbstractEventLoop, url: str) -> None:
     """Without a known run that stood still, each run has lost an attempt, so that it ends too."""
     try:
         if (run := _standing_run(loop)) is not None:
-            others = [other for other in _HELD.copy().values() if other is not run]
+            others = [other for other in _HELD.copy().values() if other.id != run.id]
             asyncio.run(asyncio.wait_for(_release_runs(url, run, others), RELEASE_SECONDS))
     except Exception as error:
         log.error("runs_not_released", error=str(error), exc_info=True)
