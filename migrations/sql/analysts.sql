@@ -1,11 +1,13 @@
--- Logins for BI tools. A login is a member of hansei_analyst and reads the rows of the tenant that `analytics.logins` names for
--- current_user. No setting has a part in this rule, so a login cannot choose another tenant.
+-- Logins for BI tools. A login is a member of hansei_analyst and reads the rows of the tenant that `analytics.logins` names for it. It has no
+-- right on a table: it calls functions that bind this tenant (login_views.py).
 do $$
 begin
     if not exists (select from pg_roles where rolname = 'hansei_analyst') then
         create role hansei_analyst nologin;
     end if;
 end $$;
+
+create schema analytics;
 
 create table analytics.logins (
     role_name name not null,
@@ -16,29 +18,21 @@ create table analytics.logins (
 
 alter table analytics.logins enable row level security;
 alter table analytics.logins force row level security;
-create policy logins_own on analytics.logins for select to hansei_analyst using (role_name = current_user);
 create policy logins_owner on analytics.logins to current_user using (true) with check (true);
 
--- Whether a row belongs to the tenant of the login. Its cost is far below that of any operator, so the planner evaluates it before any condition
--- of the login that has one. Conditions without an operator come first (docs/decisions/row-level-security.md).
-create function analytics.is_own(p_tenant_id uuid, p_login_tenant uuid) returns boolean language plpgsql immutable strict cost 1e-30 set search_path = pg_catalog, pg_temp as $$
+-- Binds the tenant of the login and returns it; null if it is suspended or erased. A login cannot change session_user. Only functions that run
+-- with the owner's rights call it; for the login itself, the binding opens nothing.
+create function analytics.bind_login() returns uuid language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    tenant uuid := (
+        select l.tenant_id
+        from analytics.logins l join public.tenants t on t.id = l.tenant_id and t.status = 'active'
+        where l.role_name = session_user
+    );
 begin
-    return p_tenant_id = p_login_tenant;
+    perform set_config('hansei.tenant_id', tenant::text, true);
+    return tenant;
 end $$;
-
--- The tenant of the login; null if it is suspended or erased. A login cannot change session_user. It changes with the tenant's status, so it is
--- not immutable in PostgreSQL's sense, but it must be declared so: the planner then writes the tenant into the plan as a constant. A function that
--- is evaluated for each row reads pages, and PostgreSQL evaluates operators such as = and starts_with() of a login before its policy: EXPLAIN
--- (ANALYZE, BUFFERS) would count rows of all tenants that meet any condition. Of a suspended tenant, a statement without a plan reads nothing; a
--- prepared one ends with its session (end_login_sessions). It calls is_own, so that the first call for a row reads no catalog: conditions without an
--- operator (a boolean, a subscript) come even before is_own.
-create function analytics.login_tenant() returns uuid language sql immutable security definer set search_path = pg_catalog, pg_temp as $$
-    select l.tenant_id
-    from analytics.logins l join public.tenants t on t.id = l.tenant_id and t.status = 'active'
-    where l.role_name = session_user and analytics.is_own(t.id, l.tenant_id)
-$$;
-revoke execute on function analytics.login_tenant, analytics.is_own from public;
-grant execute on function analytics.login_tenant, analytics.is_own to hansei_analyst;
 
 -- In these functions, a join of pg_stat_activity with a table that Citus copies to its nodes would run without the rights of the view: hence
 -- MATERIALIZED.
@@ -65,7 +59,6 @@ begin
       and l.status is distinct from 'active' and (a.xact_start < now() - p_max_transaction) is not true;
     return transactions + sessions;
 end $$;
-revoke execute on function analytics.end_login_sessions from public;
 
 -- The sessions of logins, with their parallel workers, which have a leader.
 create function analytics.login_sessions() returns table (pid integer, role_name name, leader_pid integer, transaction_start timestamptz) language sql security definer set search_path = pg_catalog, pg_temp as $$
@@ -75,56 +68,53 @@ create function analytics.login_sessions() returns table (pid integer, role_name
     join logins l on l.role_name = a.usename
     where a.datname = current_database()
 $$;
-revoke execute on function analytics.login_sessions from public;
-grant usage on schema analytics to hansei_app, hansei_worker;
+grant usage on schema analytics to hansei_app, hansei_worker, hansei_analyst;
 grant execute on function analytics.login_sessions to hansei_app, hansei_worker;
 grant execute on function analytics.end_login_sessions to hansei_worker;
 
-do $$
+-- The bullets that a playbook had at a time. Deleted bullets are left out.
+create function analytics.playbook_at(p_playbook text, p_at timestamptz default now(), p_project text default 'default')
+returns table (key text, section text, title text, when_to_use text, content text, tags text[], status text, pinned boolean, version integer)
+language plpgsql stable security definer set search_path = pg_catalog, public, pg_temp set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
 declare
-    read_tables constant text[] := array['bullet_spans', 'bullet_verdicts', 'curated_lessons', 'llm_calls', 'memory_links', 'memory_revisions',
-        'memories', 'memory_usage', 'memory_vectors', 'playbook_versions', 'playbooks', 'retrievals', 'runs', 'traces'];
-    table_name text;
-    rows_of_kinds text;
+    tenant uuid := analytics.bind_login();
 begin
-    foreach table_name in array read_tables loop
-        rows_of_kinds := case table_name
-            -- A login sees bullets and the lessons and reflections that they come from, but neither documents nor episodes.
-            when 'memories' then ' and kind in (''bullet'', ''reflection'', ''strategy'', ''insight'')'
-            -- Of vectors, those of bullets. 4 is their number in memories/index/scopes.py.
-            when 'memory_vectors' then ' and kind_id = 4'
-            else ''
-        end;
-        -- One policy: the condition of a second one would come after conditions of the login.
-        execute format('create policy %I on %I for select to hansei_analyst using (analytics.is_own(tenant_id, analytics.login_tenant()) and tenant_id = analytics.login_tenant()%s)',
-                       table_name || '_analyst', table_name, rows_of_kinds);
-    end loop;
+    return query
+    select b.key, s.section, s.title, s.when_to_use, s.content, s.tags, s.status, s.pinned, v.version
+    from playbooks p
+    cross join lateral (
+        select x.version from playbook_versions x
+        where x.tenant_id = p.tenant_id and x.scope_id = p.scope_id and x.created_at <= p_at
+        order by x.created_at desc limit 1
+    ) v
+    join memories b on b.tenant_id = p.tenant_id and b.scope_id = p.scope_id and b.key is not null
+    cross join lateral (
+        select b.section, b.title, b.when_to_use, b.content, b.tags, b.status, b.pinned where b.playbook_version <= v.version
+        union all
+        (select o.section, o.title, o.when_to_use, o.content, o.tags, o.status, o.pinned
+         from bullet_spans o
+         where b.playbook_version > v.version and o.tenant_id = b.tenant_id and o.bullet_id = b.id
+           and o.until_version > v.version and o.from_version <= v.version
+         order by o.until_version limit 1)
+    ) s
+    where p.tenant_id = tenant and p.name = p_playbook and p.project_id = p_project and s.status <> 'deleted';
 end $$;
 
--- The columns that the views and functions read, and no other: the rest holds texts of traces, ground truth and evidence.
-grant select (tenant_id, bullet_id, until_version, from_version, section, title, when_to_use, content, tags, status, pinned) on bullet_spans to
-    hansei_analyst;
-grant select (tenant_id, id, bullet_id, trace_id, judge, tag, retrieval_id, actor, confirmed, run_id, created_at) on bullet_verdicts to hansei_analyst;
-grant select (tenant_id, scope_id, created_at) on curated_lessons to hansei_analyst;
-grant select (tenant_id, id, run_id, project_id, provider, model, purpose, prompt_hash, status, error, finish_reason, input_tokens,
-    output_tokens, cached_tokens, cache_write_tokens, cost_usd, latency_ms, request_id, created_at) on llm_calls to hansei_analyst;
-grant select (tenant_id, id, seq, project_id, kind, scope_id, key, section, title, when_to_use, content, tags, helpful, harmful, neutral,
-    observation_count, confidence_score, usefulness, status, terms, pinned, error_category, outcome, trace_id, revision, playbook_version, created_at,
-    updated_at) on memories to hansei_analyst;
-grant select (tenant_id, source_id, relation, target_kind, target_id, created_at) on memory_links to hansei_analyst;
-grant select (tenant_id, memory_id, revision, playbook_version, scope_id, key, section, title, when_to_use, content, tags, status, pinned,
-    change_reason, change_actor, change_run_id, change_type, created_at) on memory_revisions to hansei_analyst;
-grant select (tenant_id, memory_id, use_count, last_used_at) on memory_usage to hansei_analyst;
-grant select (tenant_id, scope_id, model_label_id, seq, kind_id, embedding) on memory_vectors to hansei_analyst;
-grant select (tenant_id, scope_id, version, change_type, added_count, updated_count, removed_count, active_count, reason, actor, run_id, created_at)
-    on playbook_versions to hansei_analyst;
-grant select (tenant_id, scope_id, project_id, name, aliases, created_at, deleted_at) on playbooks to hansei_analyst;
-grant select (tenant_id, id, scope_id, kind, query, bullet_keys, scores, holdout_candidate, held_out, advice_held_out, created_at) on retrievals to hansei_analyst;
-grant select (tenant_id, id, project_id, kind, trace_id, playbook) on runs to hansei_analyst;
-grant select (tenant_id, id, project_id, task_key, playbook, outcome, conflict, effective_outcome, used_bullet_keys, retrieval_id, created_at) on traces to hansei_analyst;
-grant usage on schema public, analytics to hansei_analyst;
-grant select on all tables in schema analytics to hansei_analyst;
-grant select on llm_call_details, lesson_costs, counted_verdicts to hansei_analyst;
+-- The bullets that differ between two times.
+create function analytics.playbook_diff(p_playbook text, p_from timestamptz, p_to timestamptz default now(),
+                                        p_project text default 'default')
+returns table (key text, change text, section text, status_before text, status_after text, content_before text, content_after text)
+language sql stable begin atomic
+    select coalesce(b.key, a.key), case when b.key is null then 'added' when a.key is null then 'removed' else 'changed' end,
+           coalesce(a.section, b.section), b.status, a.status, b.content, a.content
+    from analytics.playbook_at(p_playbook, p_from, p_project) b
+    full join analytics.playbook_at(p_playbook, p_to, p_project) a on a.key = b.key
+    where b.key is null or a.key is null
+       or (b.section, b.title, b.when_to_use, b.content, b.tags, b.status, b.pinned)
+          is distinct from (a.section, a.title, a.when_to_use, a.content, a.tags, a.status, a.pinned); end;
+
+grant execute on function analytics.playbook_at, analytics.playbook_diff to hansei_analyst;
 
 -- Creates a login for one tenant and returns its name, which is random, because every login of a server can read all names.
 -- p_password is a SCRAM-SHA-256 verifier, so that no password is in a statement.
@@ -138,7 +128,7 @@ begin
     execute format('grant connect on database %I to %I', current_database(), login);
     -- A login must not fill the disk with temporary tables. Without effect, and with a warning, if another role owns the database.
     execute format('revoke temporary on database %I from public', current_database());
-    execute format('alter role %I set search_path = analytics, public', login);
+    execute format('alter role %I set search_path = analytics', login);
     execute format('alter role %I set default_transaction_read_only = on', login);
     execute format('alter role %I set statement_timeout = ''30s''', login);
     execute format('alter role %I set lock_timeout = ''2s''', login);
@@ -171,5 +161,3 @@ begin
     execute format('drop role %I', p_role_name);
     return true;
 end $$;
-
-revoke execute on function analytics.create_login, analytics.drop_login from public;

@@ -1,10 +1,10 @@
--- Stable views and functions for analysts (docs/analytics.md). All run with the rights of the reader, so row-level security decides which
--- tenant they show. A day is a day in UTC. A view by day starts from `analytics.days`, so that a condition on `day` becomes a range of an
--- index on `created_at`.
-create schema analytics;
+-- What answers the questions of docs/analytics.md. All views and functions of the schema `questions` run with the rights of the reader, so
+-- row-level security decides which tenant they show. Logins read the schema `analytics` (login_views.py). A day is a day in UTC. A view by day
+-- starts from `questions.days`, so that a condition on `day` becomes a range of an index on `created_at`.
+create schema questions;
 
 -- The days from the one before the first playbook of a tenant until today, with the moments at which a day starts and ends.
-create view analytics.days with (security_invoker = true) as
+create view questions.days with (security_invoker = true) as
 select f.tenant_id, d.midnight::date as day, d.midnight at time zone 'UTC' as starts_at,
        (d.midnight + interval '1 day') at time zone 'UTC' as ends_at
 from (select tenant_id, min(created_at) created_at from playbooks group by tenant_id) f
@@ -12,7 +12,7 @@ cross join lateral generate_series(
     date_trunc('day', f.created_at at time zone 'UTC') - interval '1 day', now() at time zone 'UTC', interval '1 day'
 ) d(midnight);
 
-create view analytics.bullets with (security_invoker = true) as
+create view questions.bullets with (security_invoker = true) as
 select m.tenant_id, p.project_id, p.name playbook, m.key, m.section, m.title, m.when_to_use, m.content, m.tags, m.status, m.pinned,
        m.helpful, m.harmful, m.neutral, m.confidence_score, m.usefulness, coalesce(u.use_count, 0) served_count,
        u.last_used_at last_served_at, m.observation_count, m.playbook_version, m.revision, m.created_at, m.updated_at,
@@ -23,7 +23,7 @@ left join memory_usage u on u.tenant_id = m.tenant_id and u.memory_id = m.id
 left join memory_revisions born on born.tenant_id = m.tenant_id and born.memory_id = m.id and born.revision = 1
 where m.status <> 'deleted' and p.deleted_at is null;
 
-create view analytics.bullet_versions with (security_invoker = true) as
+create view questions.bullet_versions with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, r.key, r.revision, r.playbook_version, v.created_at changed_at,
        case when merged.key is null then r.change_type else 'merged' end change_type, merged.key merged_into,
        next.created_at valid_until, r.section, r.status, r.title, r.when_to_use, r.content, r.tags, r.pinned,
@@ -55,12 +55,12 @@ left join lateral (
     limit 1
 ) run on true;
 
-create view analytics.playbook_sizes with (security_invoker = true) as
+create view questions.playbook_sizes with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.day, last.active_count, last.version,
        coalesce(changes.version_count, 0) version_count, coalesce(changes.added_count, 0) added_count,
        coalesce(changes.updated_count, 0) updated_count, coalesce(changes.removed_count, 0) removed_count
 from playbooks p
-join analytics.days d on d.tenant_id = p.tenant_id
+join questions.days d on d.tenant_id = p.tenant_id
 cross join lateral (
     select v.active_count, v.version from playbook_versions v
     where v.tenant_id = p.tenant_id and v.scope_id = p.scope_id and v.created_at < d.ends_at
@@ -72,11 +72,11 @@ cross join lateral (
     where v.tenant_id = p.tenant_id and v.scope_id = p.scope_id and v.created_at >= d.starts_at and v.created_at < d.ends_at
 ) changes;
 
-create view analytics.churn with (security_invoker = true) as
+create view questions.churn with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.day, c.section, c.created_count, c.changed_count, c.merged_count,
        c.quarantined_count, c.released_count, c.archived_count, c.deleted_count, c.restored_count
 from playbooks p
-join analytics.days d on d.tenant_id = p.tenant_id
+join questions.days d on d.tenant_id = p.tenant_id
 cross join lateral (
     select r.section,
            count(*) filter (where r.change_type = 'created') created_count,
@@ -101,7 +101,7 @@ cross join lateral (
     group by r.section
 ) c;
 
-create view analytics.bullet_lifetimes with (security_invoker = true) as
+create view questions.bullet_lifetimes with (security_invoker = true) as
 select m.tenant_id, p.project_id, p.name playbook, m.key, m.section, m.status, m.created_at born_at, helpful.created_at first_helpful_at,
        ended.created_at retired_at, ended.change_type retired_by,
        extract(epoch from helpful.created_at - m.created_at)::float8 / 86400 days_to_first_helpful,
@@ -121,10 +121,10 @@ left join lateral (
 ) ended on true;
 
 -- Kaplan and Meier (1958) with Greenwood's standard error. Time in whole days. born_month is null for all bullets together.
-create view analytics.survival with (security_invoker = true) as
+create view questions.survival with (security_invoker = true) as
 with spells as (
     select l.tenant_id, l.project_id, l.playbook, c.born_month, e.event, floor(e.days)::int as day, e.observed
-    from analytics.bullet_lifetimes l
+    from questions.bullet_lifetimes l
     cross join lateral (values (null::date), (date_trunc('month', l.born_at at time zone 'UTC')::date)) c(born_month)
     cross join lateral (values
         ('retirement', l.days_lived, l.retired_at is not null),
@@ -153,9 +153,9 @@ select tenant_id, project_id, playbook, born_month, event, day, at_risk_count, e
        survival * sqrt(variance) std_error
 from products;
 
-create view analytics.verdicts with (security_invoker = true) as
+create view questions.verdicts with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.day, c.section, c.judge, c.model, c.helpful_count, c.harmful_count, c.neutral_count
-from analytics.days d
+from questions.days d
 cross join lateral (
     select m.scope_id, m.section, v.judge, call.model, count(*) filter (where v.tag = 'helpful') helpful_count,
            count(*) filter (where v.tag = 'harmful') harmful_count, count(*) filter (where v.tag = 'neutral') neutral_count
@@ -171,7 +171,7 @@ cross join lateral (
 ) c
 join playbooks p on p.tenant_id = d.tenant_id and p.scope_id = c.scope_id;
 
-create function analytics.movers(p_since timestamptz, p_until timestamptz)
+create function questions.movers(p_since timestamptz, p_until timestamptz)
 returns table (tenant_id uuid, project_id text, playbook text, key text, section text, status text, content text, helpful_count bigint,
                harmful_count bigint, neutral_count bigint, net_count bigint, helpful_rate float8, low float8, high float8)
 language sql stable begin atomic
@@ -190,7 +190,7 @@ language sql stable begin atomic
 
 -- The share of helpful verdicts of a period against that of the equally long period before it.
 -- low and high: 95 % interval of the difference, Newcombe's hybrid of two Wilson intervals (1998, method 10).
-create function analytics.verdict_drift(p_since timestamptz, p_until timestamptz)
+create function questions.verdict_drift(p_since timestamptz, p_until timestamptz)
 returns table (tenant_id uuid, project_id text, playbook text, key text, section text, status text, content text,
                earlier_count bigint, earlier_rate float8, recent_count bigint, recent_rate float8, difference float8, low float8, high float8,
                is_significant boolean)
@@ -219,8 +219,8 @@ language sql stable begin atomic
         where v.earlier_count > 0 and v.recent_count > 0
     ) d; end;
 
-create view analytics.movers with (security_invoker = true) as
-select * from analytics.movers(now() - interval '30 days', now());
+create view questions.movers with (security_invoker = true) as
+select * from questions.movers(now() - interval '30 days', now());
 
-create view analytics.verdict_drift with (security_invoker = true) as
-select * from analytics.verdict_drift(now() - interval '30 days', now());
+create view questions.verdict_drift with (security_invoker = true) as
+select * from questions.verdict_drift(now() - interval '30 days', now());

@@ -1,9 +1,9 @@
 -- Views of how lessons flow from traces to bullets: funnel, effect, coverage, contradictions, cost and errors.
 
-create view analytics.funnel with (security_invoker = true) as
+create view questions.funnel with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.day, s.stage_number, s.stage, s.count
 from playbooks p
-join analytics.days d on d.tenant_id = p.tenant_id
+join questions.days d on d.tenant_id = p.tenant_id
 cross join lateral (
     select 1, 'traces', count(*) from traces t
     where t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
@@ -41,10 +41,10 @@ where s.count > 0;
 -- A query is covered if it was answered with a bullet that matches it: with a best score of 0.3 or more. A render of a whole small
 -- playbook hands out all bullets, each with its score, so its query is covered or weak like any other. Retrievals of the hold-outs do
 -- not count: what they lack was withheld.
-create view analytics.coverage with (security_invoker = true) as
+create view questions.coverage with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.day, c.retrieval_count, c.empty_count, c.weak_count, c.median_best_score
 from playbooks p
-join analytics.days d on d.tenant_id = p.tenant_id
+join questions.days d on d.tenant_id = p.tenant_id
 cross join lateral (
     select count(*) retrieval_count, count(*) filter (where r.bullet_keys = '{}') empty_count,
            count(*) filter (where best.score < 0.3) weak_count, percentile_cont(0.5) within group (order by best.score) median_best_score
@@ -55,7 +55,7 @@ cross join lateral (
 ) c
 where c.retrieval_count > 0;
 
-create view analytics.uncovered_queries with (security_invoker = true) as
+create view questions.uncovered_queries with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, r.created_at, r.kind, r.query, best.score best_score, cardinality(r.bullet_keys) bullet_count,
        r.id retrieval_id
 from playbooks p
@@ -63,7 +63,7 @@ join retrievals r on r.tenant_id = p.tenant_id and r.scope_id = p.scope_id
 cross join lateral (select max(s.score)::float8 score from unnest(r.scores) s(score)) best
 where r.query <> '' and r.advice_held_out is not true and not r.held_out and (r.bullet_keys = '{}' or best.score < 0.3);
 
-create view analytics.contradictions with (security_invoker = true) as
+create view questions.contradictions with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, a.key, b.key other_key, a.status, b.status other_status, a.content, b.content other_content,
        l.created_at found_at
 from playbooks p
@@ -71,16 +71,16 @@ join memories a on a.tenant_id = p.tenant_id and a.scope_id = p.scope_id and a.k
 join memory_links l on l.tenant_id = a.tenant_id and l.source_id = a.id and l.relation = 'contradicts' and l.target_kind = 'memory'
 join memories b on b.tenant_id = l.tenant_id and b.id = l.target_id and b.scope_id = a.scope_id and b.key is not null;
 
-create view analytics.conflicts with (security_invoker = true) as
+create view questions.conflicts with (security_invoker = true) as
 select t.tenant_id, t.project_id, t.playbook, t.id trace_id, t.created_at, t.task_key, t.conflict ->> 'reported' reported_outcome,
        t.conflict ->> 'check' check_outcome, t.conflict -> 'reasons' ->> 0 reason
 from traces t
 where t.conflict is not null;
 
-create view analytics.costs with (security_invoker = true) as
+create view questions.costs with (security_invoker = true) as
 select d.tenant_id, c.project project_id, c.playbook, d.day, c.purpose, c.provider, c.model, c.call_count, c.failed_count, c.unpriced_count,
        c.input_tokens, c.output_tokens, c.cost_usd
-from analytics.days d
+from questions.days d
 cross join lateral (
     select l.project, l.playbook, l.purpose, l.provider, l.model, count(*) call_count, count(*) filter (where l.status <> 'ok') failed_count,
            count(*) filter (where l.status = 'ok' and l.cost_usd is null) unpriced_count, coalesce(sum(l.input_tokens), 0) input_tokens,
@@ -90,7 +90,7 @@ cross join lateral (
     group by l.project, l.playbook, l.purpose, l.provider, l.model
 ) c;
 
-create view analytics.trace_costs with (security_invoker = true) as
+create view questions.trace_costs with (security_invoker = true) as
 select t.tenant_id, t.project_id, t.playbook, t.id trace_id, t.created_at, t.task_key, t.outcome, c.call_count, c.input_tokens,
        c.output_tokens, c.cost_usd
 from traces t
@@ -102,12 +102,12 @@ cross join lateral (
     where r.tenant_id = t.tenant_id and r.trace_id = t.id
 ) c;
 
-create view analytics.lesson_costs with (security_invoker = true) as
+create view questions.lesson_costs with (security_invoker = true) as
 select l.tenant_id, l.project_id, t.playbook, l.memory_id, l.kind, l.trace_id, l.created_at, l.calls call_count, l.cost_usd
 from lesson_costs l
 left join traces t on t.tenant_id = l.tenant_id and t.id = l.trace_id;
 
-create view analytics.bullet_costs with (security_invoker = true) as
+create view questions.bullet_costs with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, m.key, m.section, m.status, m.content, m.created_at,
        m.status in ('active', 'quarantined') is_surviving, c.lesson_count, c.trace_count, c.cost_usd
 from playbooks p
@@ -119,7 +119,7 @@ cross join lateral (
     where l.tenant_id = m.tenant_id and l.source_id = m.id and l.relation = 'derived_from' and l.target_kind = 'memory'
 ) c;
 
-create view analytics.unit_costs with (security_invoker = true) as
+create view questions.unit_costs with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, u.month, c.cost_usd, n.trace_count, n.lesson_count, n.bullet_count, n.surviving_count,
        c.cost_usd / nullif(n.trace_count, 0) usd_per_trace, c.cost_usd / nullif(n.lesson_count, 0) usd_per_lesson,
        c.cost_usd / nullif(n.surviving_count, 0) usd_per_surviving_bullet
@@ -150,10 +150,10 @@ cross join lateral (
     ) b
 ) n;
 
-create view analytics.error_categories with (security_invoker = true) as
+create view questions.error_categories with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.day, c.error_category, c.reflection_count, c.failed_count
 from playbooks p
-join analytics.days d on d.tenant_id = p.tenant_id
+join questions.days d on d.tenant_id = p.tenant_id
 cross join lateral (
     select m.error_category, count(*) reflection_count,
            count(*) filter (where m.outcome in ('failure', 'error', 'timeout')) failed_count
@@ -164,41 +164,22 @@ cross join lateral (
     group by m.error_category
 ) c;
 
--- The bullets that a playbook had at a time. Deleted bullets are left out.
-create function analytics.playbook_at(p_playbook text, p_at timestamptz default now(), p_project text default 'default')
-returns table (key text, section text, title text, when_to_use text, content text, tags text[], status text, pinned boolean, version integer)
-language sql stable begin atomic
-    select b.key, s.section, s.title, s.when_to_use, s.content, s.tags, s.status, s.pinned, v.version
-    from playbooks p
-    cross join lateral (
-        select x.version from playbook_versions x
-        where x.tenant_id = p.tenant_id and x.scope_id = p.scope_id and x.created_at <= p_at
-        order by x.created_at desc limit 1
-    ) v
-    join memories b on b.tenant_id = p.tenant_id and b.scope_id = p.scope_id and b.key is not null
-    cross join lateral (
-        select b.section, b.title, b.when_to_use, b.content, b.tags, b.status, b.pinned where b.playbook_version <= v.version
-        union all
-        (select o.section, o.title, o.when_to_use, o.content, o.tags, o.status, o.pinned
-         from bullet_spans o
-         where b.playbook_version > v.version and o.tenant_id = b.tenant_id and o.bullet_id = b.id
-           and o.until_version > v.version and o.from_version <= v.version
-         order by o.until_version limit 1)
-    ) s
-    where p.name = p_playbook and p.project_id = p_project and s.status <> 'deleted'; end;
-
--- The bullets that differ between two times.
-create function analytics.playbook_diff(p_playbook text, p_from timestamptz, p_to timestamptz default now(),
-                                        p_project text default 'default')
-returns table (key text, change text, section text, status_before text, status_after text, content_before text, content_after text)
-language sql stable begin atomic
-    select coalesce(b.key, a.key), case when b.key is null then 'added' when a.key is null then 'removed' else 'changed' end,
-           coalesce(a.section, b.section), b.status, a.status, b.content, a.content
-    from analytics.playbook_at(p_playbook, p_from, p_project) b
-    full join analytics.playbook_at(p_playbook, p_to, p_project) a on a.key = b.key
-    where b.key is null or a.key is null
-       or (b.section, b.title, b.when_to_use, b.content, b.tags, b.status, b.pinned)
-          is distinct from (a.section, a.title, a.when_to_use, a.content, a.tags, a.status, a.pinned); end;
-
-grant usage on schema analytics to hansei_app, hansei_worker;
-grant select on all tables in schema analytics to hansei_app, hansei_worker;
+-- Without the view `days`: an agent run needs no playbook.
+create view questions.agent_runs with (security_invoker = true) as
+select f.tenant_id, c.project_id, c.playbook, d.midnight::date as day, c.confidence_band, c.state, c.run_count, c.right_count, c.wrong_count,
+       c.mean_confidence, c.question_count, c.replan_count, c.mean_seconds, c.token_count, c.cost_usd
+from (select tenant_id, min(created_at) created_at from agent_runs group by tenant_id) f
+cross join lateral generate_series(
+    date_trunc('day', f.created_at at time zone 'UTC'), now() at time zone 'UTC', interval '1 day'
+) d(midnight)
+cross join lateral (
+    select a.project_id, a.playbook, case when a.confidence >= 0.9 then 0.9 else floor(a.confidence * 10) / 10 end confidence_band, a.state, count(*) run_count,
+           count(*) filter (where a.feedback = 'right') right_count, count(*) filter (where a.feedback = 'wrong') wrong_count,
+           avg(a.confidence) mean_confidence, sum(a.round_count) question_count, sum(a.replan_count) replan_count,
+           avg(extract(epoch from a.finished_at - a.created_at))::float8 mean_seconds, sum(a.token_count) token_count,
+           sum(a.cost_usd) cost_usd
+    from agent_runs a
+    where a.tenant_id = f.tenant_id and a.created_at >= d.midnight at time zone 'UTC'
+      and a.created_at < (d.midnight + interval '1 day') at time zone 'UTC'
+    group by a.project_id, a.playbook, confidence_band, a.state
+) c;

@@ -10,7 +10,7 @@
 -- The period is that of the retrieval, or of the trace without one. A run counts once per retrieval, as success or not (failure,
 -- error, timeout). Partial and unknown outcomes do not count. Runs with a merged bullet count for the bullet that replaced it.
 -- low and high: 95 % interval of the difference, Newcombe's hybrid of two Wilson intervals (1998, method 10).
-create function analytics.effects(p_since timestamptz, p_until timestamptz)
+create function questions.effects(p_since timestamptz, p_until timestamptz)
 returns table (tenant_id uuid, project_id text, playbook text, key text, section text, status text, content text, basis text,
                with_runs bigint, with_successes bigint, with_rate float8, with_low float8, with_high float8,
                without_runs bigint, without_successes bigint, without_rate float8, without_low float8, without_high float8,
@@ -93,13 +93,13 @@ language sql stable begin atomic
     cross join lateral wilson(s.without_runs, s.without_successes) o
     cross join lateral (select case when s.always_with = '{}' then w.rate - o.rate end difference) own; end;
 
-create view analytics.effects with (security_invoker = true) as
-select * from analytics.effects(now() - interval '30 days', now());
+create view questions.effects with (security_invoker = true) as
+select * from questions.effects(now() - interval '30 days', now());
 
 -- Do agents get better: how many agent runs succeeded, each week (null: in the whole period) and for each playbook (null: all of the
 -- project). With and without advice: of the runs whose render drew the hold-out of advice (HANSEI_ADVICE_HOLDOUT_SHARE), which withholds
 -- the whole block at random. Only runs that name a playbook and ended as a success or not count. Intervals as in `effects`.
-create function analytics.improvement(p_since timestamptz, p_until timestamptz)
+create function questions.improvement(p_since timestamptz, p_until timestamptz)
 returns table (tenant_id uuid, project_id text, playbook text, week date, runs bigint, successes bigint, rate float8, rate_low float8,
                rate_high float8, with_runs bigint, with_successes bigint, with_rate float8, without_runs bigint, without_successes bigint,
                without_rate float8, difference float8, low float8, high float8)
@@ -128,5 +128,8 @@ language sql stable begin atomic
     cross join lateral wilson(s.with_runs, s.with_successes) w
     cross join lateral wilson(s.without_runs, s.without_successes) o; end;
 
-create view analytics.improvement with (security_invoker = true) as
-select * from analytics.improvement(date_trunc('week', now(), 'UTC') - interval '77 days', now());
+create view questions.improvement with (security_invoker = true) as
+select * from questions.improvement(date_trunc('week', now(), 'UTC') - interval '77 days', now());
+
+grant usage on schema questions to hansei_app, hansei_worker;
+grant select on all tables in schema questions to hansei_app, hansei_worker;

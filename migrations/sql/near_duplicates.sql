@@ -1,6 +1,6 @@
 -- Candidates share at least two words that occur in at most twelve bullets; then the cosine of the vectors decides. One playbook at a time
 -- (OFFSET 0 prevents another plan): PostgreSQL underestimates the pairs, and would compute them once for each vector of the tenant.
-create or replace view analytics.near_duplicates with (security_invoker = true) as
+create or replace view questions.near_duplicates with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.*
 from playbooks p
 cross join lateral (

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 from alembic import op
 
+from migrations.login_views import login_views
 from migrations.rls import protect
 from migrations.search import search_function
 from migrations.statements import read_statements
@@ -33,7 +34,7 @@ WRITABLE_TABLES = (
 )
 
 DROP_STATEMENTS = """
-select 'drop schema if exists analytics cascade'
+select 'drop schema if exists analytics, questions cascade'
 union all
 select format('drop view if exists %I cascade', relname) from pg_class
 where relnamespace = 'public'::regnamespace and relkind = 'v'
@@ -57,10 +58,11 @@ def statements() -> Iterator[str]:
     for file in (
         *("history", "queue", "policies", "inbox", "cost", "limits", "upkeep", "erasures"),
         *("collections", "retrievals", "relations", "webhooks", "console", "agent_runs"),
-        *("analytics", "near_duplicates", "analytics_flow", "analytics_comments", "analysts"),
-        *("effects", "agent_analytics", "statistics"),
+        *("analytics", "near_duplicates", "analytics_flow", "effects", "analysts"),
     ):
         yield from read_statements(file)
+    yield from login_views()
+    yield from read_statements("analytics_comments")
     yield from protect(*WRITABLE_TABLES)
     yield from protect("api_keys", "memories", "erasures", privileges="select, insert, update")
     yield from protect(
@@ -83,4 +85,3 @@ def downgrade() -> None:
     op.execute("set local lock_timeout = '5s'")
     for statement in op.get_bind().scalars(sa.text(DROP_STATEMENTS.replace(":", r"\:"))).all():
         op.execute(statement)
-    op.execute("revoke usage on schema public from hansei_analyst")

@@ -16,6 +16,7 @@ from memory_api.commands.tenants import owner_sessions
 from memory_api.demo import tenant as removal
 from memory_api.demo.history import DAYS, FILE, load_desks
 from memory_api.memories.index.scopes import ensure_scopes, find_scopes
+from tests.analytics.conftest import open_login as open_login
 from tests.conftest import Database, TestTenant
 from tests.support.api_calls import new_trace
 from tests.support.demo import Demo, environment
@@ -114,7 +115,7 @@ async def test_quarantined_bullets_are_neither_served_nor_judged_again(demo: Dem
         assert (served, named, judged, last) == ([], [], [], []), key
 
 
-async def test_renders_are_those_of_the_product(demo: Demo) -> None:
+async def test_renders_are_those_of_the_product(demo: Demo, open_login) -> None:
     """Each run asked for advice. The bullets are those that were active, each with its score."""
     odd = await demo.fetch(
         "select id from retrievals where cardinality(scores) <> cardinality(bullet_keys)"
@@ -123,15 +124,24 @@ async def test_renders_are_those_of_the_product(demo: Demo) -> None:
     without = await demo.fetch("select id from traces where retrieval_id is null")
     assert without == []
     assert demo.other_advice <= 60, "most agents of the recording had these bullets"
-    wrong = await demo.fetch(
-        "select r.created_at, r.bullet_keys, s.keys from retrievals r"
-        " join playbooks p on p.scope_id = r.scope_id"
-        " cross join lateral (select coalesce(array_agg(a.key order by a.key), '{}') keys"
-        "   from analytics.playbook_at(p.name, r.created_at) a where a.status = 'active') s"
-        " where r.advice_held_out is not true"
-        " and (select array_agg(k order by k) from unnest(r.bullet_keys) k)"
-        " is distinct from nullif(s.keys, '{}')"
+    renders = await demo.fetch(
+        "select p.name, r.created_at, r.bullet_keys from retrievals r"
+        " join playbooks p on p.scope_id = r.scope_id where r.advice_held_out is not true"
     )
+    login = await open_login(SimpleNamespace(id=demo.tenant_id))
+    active = await login.fetch(
+        "select array(select a.key from playbook_at(r.playbook, r.at) a where a.status = 'active')"
+        " from unnest($1::text[], $2::timestamptz[]) with ordinality r(playbook, at, number)"
+        " order by r.number",
+        [name for name, _, _ in renders],
+        [moment for _, moment, _ in renders],
+    )
+    wrong = [
+        render
+        for render, (keys,) in zip(renders, active, strict=True)
+        if sorted(render[2]) != sorted(keys)
+    ]
+    assert renders
     assert wrong == []
 
 

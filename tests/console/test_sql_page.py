@@ -80,12 +80,12 @@ async def test_saved_statements(credential: Any, tenant: TestTenant, console) ->
 
 HOSTILE = {
     "select 1; select 2": "Only one statement",
-    "delete from memories": "Only one SELECT",
-    "delete from memories returning id": "Only one SELECT",
-    "with gone as (delete from memories returning id) select * from gone": "data-modifying",
+    "delete from public.memories": "Only one SELECT",
+    "delete from public.memories returning id": "Only one SELECT",
+    "with gone as (delete from public.memories returning id) select * from gone": "data-modifying",
     "do $$ begin perform pg_sleep(1); end $$": "Only one SELECT",
     "copy (select 1) to program 'true'": "Only one SELECT",
-    "copy memories to stdout": "Only one SELECT",
+    "copy public.memories to stdout": "Only one SELECT",
     "set role hansei_owner": "Only one SELECT",
     "reset role": "Only one SELECT",
     "commit": "Only one SELECT",
@@ -101,10 +101,11 @@ HOSTILE = {
     "select set_config('transaction_read_only', 'off', false)": "read-write mode",
     "select set_config('role', 'hansei_owner', false)": "permission denied",
     "select set_config('session_authorization', 'hansei_owner', false)": "permission denied",
-    "select * from sql_credentials": "permission denied",
-    "select * from api_keys": "permission denied",
+    "select * from public.sql_credentials": "permission denied",
+    "select * from public.memories": "permission denied",
+    "select * from public.api_keys": "permission denied",
     "select analytics.create_login(gen_random_uuid(), 'x')": "permission denied",
-    "select query_to_xml('delete from memories', true, true, '')": "PostgreSQL refuses",
+    "select query_to_xml('delete from public.memories', true, true, '')": "PostgreSQL refuses",
     "select no_such_column from bullets": "line 1: column",
 }
 
@@ -128,7 +129,7 @@ async def test_settings_lead_to_no_other_tenant(
 ) -> None:
     other = await make_tenant()
     await add_bullet(http, "theirs", "Another tenant's secret", headers=other.auth())
-    for table in ("bullets", "memories", "playbooks", "traces"):
+    for table in ("bullets", "bullet_versions", "playbook_sizes", "trace_costs"):
         statement = (
             f"select set_config('hansei.tenant_id', '{other.id}', false), (select count(*) from"
             f" {table} where tenant_id = '{other.id}') as theirs"

@@ -20,7 +20,7 @@ def current_hashes() -> dict[str, str]:
     files = (
         *FOLDER.glob("versions/*.py"),
         *FOLDER.glob("sql/*.sql"),
-        *(FOLDER / name for name in ("rls.py", "search.py", "statements.py")),
+        *(FOLDER / name for name in ("login_views.py", "rls.py", "search.py", "statements.py")),
     )
     return {
         str(path.relative_to(FOLDER)): hashlib.sha256(path.read_bytes()).hexdigest()

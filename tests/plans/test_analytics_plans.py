@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from memory_api.analytics.questions import (
     Question,
     QuestionFilter,
     build_statement,
-    render_statement,
+    used_parameters,
 )
 from tests.plans.conftest import nodes
 from tests.support.postgres import Server
@@ -56,8 +57,18 @@ async def year(server: Server, worker_id: str) -> AsyncIterator[Any]:
     await server.run("vacuum analyze", name)
     connection = await asyncpg.connect(server.url("hansei_app", name))
     await connection.execute(f"set hansei.tenant_id = '{TENANTS[0]}'")
+    await connection.execute("set plan_cache_mode = force_custom_plan")
     yield connection
     await connection.close()
+
+
+def as_service(question: Question, filter: QuestionFilter) -> tuple[str, list[object]]:
+    """The statement that the service runs, and its values."""
+    statement, values = build_statement(question, filter), filter.parameters(TENANTS[0])
+    names = sorted(used_parameters(statement))
+    for number, name in enumerate(names, 1):
+        statement = re.sub(rf"(?<![:\w]):{name}\b", f"${number}", statement)
+    return statement, [values[name] for name in names]
 
 
 def rows_read(plan: dict[str, Any]) -> dict[str, float]:
@@ -72,9 +83,9 @@ def rows_read(plan: dict[str, Any]) -> dict[str, float]:
 
 @pytest.mark.parametrize("question", Question)
 async def test_question_reads_its_month(year: Any, question: Question) -> None:
-    statement = render_statement(build_statement(question, MAY), MAY, TENANTS[0])
+    statement, values = as_service(question, MAY)
     await year.execute("set max_parallel_workers_per_gather = 0")
-    explained = await year.fetchval(f"explain (analyze, format json) {statement}")
+    explained = await year.fetchval(f"explain (analyze, format json) {statement}", *values)
     read = rows_read(json.loads(explained)[0]["Plan"])
     for table in LARGE:
         if table not in WHOLE_LIFE.get(question, ()):
@@ -86,10 +97,8 @@ async def test_question_reads_its_month(year: Any, question: Question) -> None:
 async def test_near_duplicates_of_all_playbooks_read_each_bullet_once(year: Any) -> None:
     """Not once for each vector, which takes a minute with 10,000 bullets."""
     filter = replace(MAY, playbook=None)
-    statement = render_statement(
-        build_statement(Question.NEAR_DUPLICATES, filter), filter, TENANTS[0]
-    )
-    explained = await year.fetchval(f"explain (analyze, format json) {statement}")
+    statement, values = as_service(Question.NEAR_DUPLICATES, replace(filter, limit=10**6))
+    explained = await year.fetchval(f"explain (analyze, format json) {statement}", *values)
     bullets = await year.fetchval("select count(*) from memories where key is not null")
-    pairs = len(await year.fetch(statement.replace("limit 1000", "")))
+    pairs = len(await year.fetch(statement, *values))
     assert 0 < rows_read(json.loads(explained)[0]["Plan"])["memories"] <= bullets + 2 * pairs

@@ -13,11 +13,6 @@ import asyncpg
 
 TENANT = "nullif(current_setting('hansei.tenant_id', true), '')::uuid"
 SERVICE = ("hansei_app", "hansei_worker")
-ANALYST = "hansei_analyst"
-ANALYST_RULE = (
-    "analytics.is_own(tenant_id, analytics.login_tenant()) and tenant_id = analytics.login_tenant()"
-)
-"""The rule for read-only logins of BI tools (`migrations/sql/analysts.sql`)."""
 NOT_OF_A_TENANT = {
     "tenants",
     "alembic_version",
@@ -95,12 +90,14 @@ FILLER = {
 """A value of each type, for rows whose content does not matter."""
 
 LENDERS = """
-select proname, proconfig from pg_proc
-where pronamespace = 'public'::regnamespace and prosecdef
+select proname, proconfig, pronamespace = 'analytics'::regnamespace is_for_logins from pg_proc
+where prosecdef and pronamespace in
+      ('public'::regnamespace, 'questions'::regnamespace, 'analytics'::regnamespace)
 """
 VIEWS = """
 select relname from pg_class
-where relnamespace in ('public'::regnamespace, 'analytics'::regnamespace)
+where relnamespace in
+      ('public'::regnamespace, 'analytics'::regnamespace, 'questions'::regnamespace)
   and (relkind = 'm'
        or relkind = 'v' and not 'security_invoker=true' = any(coalesce(reloptions, '{}')))
 """
@@ -136,7 +133,6 @@ class rolled_back:
 async def complaints(connection: Any) -> list[str]:
     """What of the schema would let one tenant meet another. Empty when all is well."""
     rule = await expected_rule(connection)
-    analyst_rule = await expected_rule(connection, ANALYST_RULE)
     columns = await _by_table(connection, COLUMNS)
     policies = await _by_table(connection, POLICIES)
     indexes = await _by_table(connection, INDEXES)
@@ -149,7 +145,7 @@ async def complaints(connection: Any) -> list[str]:
             continue
         wrong = [
             *_column(columns[name][0]),
-            *_policies(table, policies[name], rule, analyst_rule),
+            *_policies(table, policies[name], rule),
             *_keys(indexes[name]),
             *_foreign(foreign[name]),
         ]
@@ -175,23 +171,10 @@ def _column(tenant_id: Any) -> list[str]:
     return found
 
 
-def _policies(table: Any, policies: list[Any], rule: str, analyst_rule: str) -> list[str]:
+def _policies(table: Any, policies: list[Any], rule: str) -> list[str]:
     found: list[str] = []
-    for_analysts = [policy for policy in policies if policy["roles"] == [ANALYST]]
-    for policy in for_analysts:
-        # It may take more rows away, in the same policy: the condition of a second one would be
-        # evaluated after conditions of the login (docs/decisions/row-level-security.md).
-        is_rule = policy["qual"] == analyst_rule or (
-            policy["qual"].startswith(f"{analyst_rule[:-1]} AND ") and " OR " not in policy["qual"]
-        )
-        if not is_rule or (policy["cmd"], len(for_analysts)) != ("SELECT", 1):
-            found.append(f"another rule for analysts: {policy['cmd']} {policy['qual']}")
     # A restrictive policy only takes rows away from what the permissive ones allow.
-    policies = [
-        policy
-        for policy in policies
-        if policy["permissive"] == "PERMISSIVE" and policy not in for_analysts
-    ]
+    policies = [policy for policy in policies if policy["permissive"] == "PERMISSIVE"]
     if not table["relrowsecurity"]:
         found.append("row-level security is off")
     if not table["relforcerowsecurity"]:
@@ -234,7 +217,7 @@ def _foreign(keys: list[Any]) -> list[str]:
 async def _lent(connection: Any) -> list[str]:
     found: list[str] = []
     for function in await connection.fetch(LENDERS):
-        if function["proname"] not in LENT:
+        if function["proname"] not in LENT and not function["is_for_logins"]:
             found.append(f"{function['proname']}() runs with the owner's rights")
         if not any(c.startswith("search_path=") for c in function["proconfig"] or []):
             found.append(f"{function['proname']}() has no search_path of its own")

@@ -84,7 +84,7 @@ async def test_recipe_distributes_every_table_after_those_it_refers_to(superuser
     }
     delegated = {name for name, argument in arguments.items() if argument}
     assert delegated == BINDING_FUNCTIONS | {"hansei_erase_history"}
-    assert {"wilson", "analytics.login_tenant", "memory_keep"} < arguments.keys()
+    assert {"wilson", "memory_keep"} < arguments.keys()
     assert len(await load_triggers(superuser, "memories")) >= 3
 
 
@@ -142,8 +142,10 @@ BINDERS = {
 FUNCTION = {
     "migrations/sql/search.sql",
     "migrations/sql/retrievals.sql",
+    "migrations/sql/analysts.sql",
 }
-"""Search and `hansei_insert_retrieval` bind the tenant inside a function: one round trip each.
+"""Search and `hansei_insert_retrieval` bind the tenant inside a function: one round trip each. The
+functions that logins call bind theirs, on one server only (docs/scale.md).
 """
 
 

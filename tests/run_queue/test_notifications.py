@@ -88,21 +88,6 @@ async def test_forged_notifications_cancel_nothing_and_hold_no_slot(
     assert await connection.fetchval("select count(*) from tickets") == 0
 
 
-async def test_login_of_analysts_cannot_know_the_channel(
-    database: Database, tenant: TestTenant
-) -> None:
-    owner = await asyncpg.connect(database.url("hansei_owner"))
-    analyst = await asyncpg.connect(database.url("hansei_owner"))
-    try:
-        await owner.execute("grant hansei_analyst to current_user with set true")
-        await analyst.execute("set role hansei_analyst")
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            await analyst.fetch("select * from installation")
-    finally:
-        await analyst.close()
-        await owner.close()
-
-
 async def test_one_poll_handles_all_changes_before_it(
     database: Database, connection: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,8 @@ where c.relnamespace = 'analytics'::regnamespace and c.relkind = 'v'
 """
 FUNCTIONS = """
 select proname name, obj_description(oid, 'pg_proc') about, pg_get_function_arguments(oid) arguments
-from pg_proc where pronamespace = 'analytics'::regnamespace and proname like 'playbook\\_%'
+from pg_proc
+where pronamespace = 'analytics'::regnamespace and proname in ('playbook_at', 'playbook_diff')
 """
 COLUMNS = """
 select attname name, col_description(attrelid, attnum) about
@@ -136,8 +137,11 @@ async def write() -> None:
         await server.make_template()
         tenant = UUID(int=1)
         await fill(server.url("postgres", TEMPLATE), tenant, SAMPLE)
-        connection = await asyncpg.connect(server.url("hansei_app", TEMPLATE))
-        await connection.execute(f"set hansei.tenant_id = '{tenant}'")
+        owner = await asyncpg.connect(server.url("hansei_owner", TEMPLATE))
+        login = await owner.fetchval("select analytics.create_login($1, 'x')", tenant)
+        await owner.close()
+        connection = await asyncpg.connect(server.url("postgres", TEMPLATE))
+        await connection.execute(f"set session authorization {login}; set search_path = analytics")
         try:
             reference = await render_reference(connection)
             RESULTS.write_text(await render_results(connection), encoding="utf-8")

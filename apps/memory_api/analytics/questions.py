@@ -19,11 +19,13 @@ SQL_FILE = "analytics/questions.sql"
 MAX_ROWS = 10_000
 _CONDITION = " -- if "
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+_PERIOD = {"since", "until", "first_day", "last_day"}
+_SOURCE = re.compile(r"from questions\.(\w+)(\(:since, :until\))?")
 _FILTERS = ("playbook", "section", "key")
 
 
 class Question(StrEnum):
-    """A question of analytics, and the view of the schema `analytics` that answers it."""
+    """A question of analytics, and the view of the schema `questions` that answers it."""
 
     BULLETS = "bullets"
     BULLET_VERSIONS = "bullet_versions"
@@ -87,8 +89,11 @@ def question_filters(question: Question) -> list[str]:
 
 def has_period(question: Question) -> bool:
     """Whether the answer depends on a period. The others are about now."""
-    parameters = {"since", "until", "first_day", "last_day"}
-    return not parameters.isdisjoint(used_parameters(read_sql(SQL_FILE, question)))
+    return _uses_period(read_sql(SQL_FILE, question))
+
+
+def _uses_period(statement: str) -> bool:
+    return not _PERIOD.isdisjoint(used_parameters(statement))
 
 
 def build_statement(question: Question, filter: QuestionFilter) -> str:
@@ -115,9 +120,16 @@ def used_parameters(statement: str) -> set[str]:
 
 
 def render_statement(statement: str, filter: QuestionFilter, tenant_id: UUID) -> str:
-    """The statement with its values, as an analyst can run it: the login selects the tenant."""
+    """The statement with its values, as a login can run it: it reads its tenant, by functions of a
+    period and a playbook (migrations/login_views.py).
+    """
     values = filter.parameters(tenant_id) | {"limit": filter.limit}
+    arguments = [":since", ":until"] if _uses_period(statement) else []
+    if filter.playbook is not None:
+        arguments.append("p_playbook => :playbook")
+    called = f"({', '.join(arguments)})" if arguments else ""
     text = statement.replace("tenant_id = :tenant and ", "")
+    text = _SOURCE.sub(rf"from analytics.\1{called}", text)
     return _PARAMETER.sub(lambda match: _to_literal(values[match[1]]), text)
 
 

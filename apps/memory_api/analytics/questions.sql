@@ -2,7 +2,7 @@
 -- Which bullets does a playbook contain now, how are they judged, and how often are they served?
 select playbook, key, section, status, pinned, content, helpful, harmful, neutral, usefulness, served_count, last_served_at, created_at, created_by,
        created_reason, created_run_id
-from analytics.bullets
+from questions.bullets
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook
   and section = :section -- if section
@@ -12,7 +12,7 @@ limit :limit
 -- name: bullet_versions
 -- What changed in each bullet, when, by whom, why, and from which run?
 select playbook, key, revision, changed_at, change_type, merged_into, status, section, changed_by, reason, run_id, run_kind, trace_id, content
-from analytics.bullet_versions
+from questions.bullet_versions
 where tenant_id = :tenant and project_id = :project and changed_at >= :since and changed_at < :until
   and playbook = :playbook -- if playbook
   and section = :section -- if section
@@ -23,7 +23,7 @@ limit :limit
 -- name: playbook_sizes
 -- How many active bullets did a playbook have at the end of each day?
 select playbook, day, active_count, version, version_count, added_count, updated_count, removed_count
-from analytics.playbook_sizes
+from questions.playbook_sizes
 where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
   and playbook = :playbook -- if playbook
 order by playbook, day
@@ -33,7 +33,7 @@ limit :limit
 -- How many bullets were created, changed, merged, quarantined, released, archived, deleted and restored each day?
 select playbook, day, section, created_count, changed_count, merged_count, quarantined_count, released_count, archived_count, deleted_count,
        restored_count
-from analytics.churn
+from questions.churn
 where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
   and playbook = :playbook -- if playbook
   and section = :section -- if section
@@ -43,7 +43,7 @@ limit :limit
 -- name: bullet_lifetimes
 -- How long did the bullets that were born in the period live, and when did each get its first helpful verdict?
 select playbook, key, section, status, born_at, first_helpful_at, days_to_first_helpful, retired_at, retired_by, days_lived
-from analytics.bullet_lifetimes
+from questions.bullet_lifetimes
 where tenant_id = :tenant and project_id = :project and born_at >= :since and born_at < :until
   and playbook = :playbook -- if playbook
   and section = :section -- if section
@@ -53,7 +53,7 @@ limit :limit
 -- name: survival
 -- How long do bullets stay in use, and how long until the first helpful verdict?
 select playbook, born_month, event, day, at_risk_count, event_count, censored_count, survival, std_error
-from analytics.survival
+from questions.survival
 where tenant_id = :tenant and project_id = :project
   and (born_month is null or born_month <= :last_day and (born_month + interval '1 month')::date > :first_day)
   and playbook = :playbook -- if playbook
@@ -63,7 +63,7 @@ limit :limit
 -- name: verdicts
 -- How many helpful, harmful and neutral verdicts did each judge and model give each day?
 select playbook, day, section, judge, model, helpful_count, harmful_count, neutral_count
-from analytics.verdicts
+from questions.verdicts
 where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
   and playbook = :playbook -- if playbook
   and section = :section -- if section
@@ -73,7 +73,7 @@ limit :limit
 -- name: movers
 -- Which bullets gained the most helpful or harmful verdicts in the period? The most harmful first.
 select playbook, key, section, status, helpful_count, harmful_count, neutral_count, net_count, helpful_rate, low, high, content
-from analytics.movers(:since, :until)
+from questions.movers(:since, :until)
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook
   and section = :section -- if section
@@ -83,7 +83,7 @@ limit :limit
 -- name: verdict_drift
 -- Which bullets became less or more helpful than in the period before?
 select playbook, key, section, status, earlier_count, earlier_rate, recent_count, recent_rate, difference, low, high, is_significant, content
-from analytics.verdict_drift(:since, :until)
+from questions.verdict_drift(:since, :until)
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook
   and section = :section -- if section
@@ -93,7 +93,7 @@ limit :limit
 -- name: funnel
 -- How many traces, reflections, lessons and bullets were there each day, and how many bullets were served, cited and judged?
 select playbook, day, stage_number, stage, count
-from analytics.funnel
+from questions.funnel
 where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
   and playbook = :playbook -- if playbook
 order by playbook, day, stage_number
@@ -103,7 +103,7 @@ limit :limit
 -- How did agent runs end with each bullet and without it?
 select playbook, key, section, status, basis, with_runs, with_successes, with_rate, with_low, with_high, without_runs, without_successes,
        without_rate, without_low, without_high, difference, low, high, always_with, content
-from analytics.effects(:since, :until)
+from questions.effects(:since, :until)
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook
   and section = :section -- if section
@@ -114,7 +114,7 @@ limit :limit
 -- Do agents get better: how many agent runs succeeded each week, with advice and without it?
 select playbook, week, runs, successes, rate, rate_low, rate_high, with_runs, with_successes, with_rate, without_runs, without_successes,
        without_rate, difference, low, high
-from analytics.improvement(:since, :until)
+from questions.improvement(:since, :until)
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook
 order by playbook nulls first, week nulls first
@@ -123,7 +123,7 @@ limit :limit
 -- name: coverage
 -- How many queries found no bullet or only weak ones each day?
 select playbook, day, retrieval_count, empty_count, weak_count, median_best_score
-from analytics.coverage
+from questions.coverage
 where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
   and playbook = :playbook -- if playbook
 order by playbook, day
@@ -132,7 +132,7 @@ limit :limit
 -- name: uncovered_queries
 -- Which queries found no bullet or only weak ones?
 select playbook, created_at, kind, query, best_score, bullet_count, retrieval_id
-from analytics.uncovered_queries
+from questions.uncovered_queries
 where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
   and playbook = :playbook -- if playbook
 order by created_at desc, retrieval_id
@@ -141,7 +141,7 @@ limit :limit
 -- name: near_duplicates
 -- Which active bullets say nearly the same?
 select playbook, key, other_key, section, other_section, cosine, content, other_content
-from analytics.near_duplicates
+from questions.near_duplicates
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook
   and section = :section -- if section
@@ -151,7 +151,7 @@ limit :limit
 -- name: contradictions
 -- Which bullets did the curator find to contradict each other?
 select playbook, key, other_key, status, other_status, content, other_content, found_at
-from analytics.contradictions
+from questions.contradictions
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook
 order by found_at desc, key, other_key
@@ -160,7 +160,7 @@ limit :limit
 -- name: conflicts
 -- In which traces does a check that the client declared contradict the outcome that it reported?
 select playbook, trace_id, created_at, task_key, reported_outcome, check_outcome, reason
-from analytics.conflicts
+from questions.conflicts
 where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
   and playbook = :playbook -- if playbook
 order by created_at, trace_id
@@ -169,7 +169,7 @@ limit :limit
 -- name: costs
 -- What did model calls cost each day, by playbook, purpose and model?
 select playbook, day, purpose, provider, model, call_count, failed_count, unpriced_count, input_tokens, output_tokens, cost_usd
-from analytics.costs
+from questions.costs
 where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
   and playbook = :playbook -- if playbook
 order by playbook, day, purpose, model
@@ -178,7 +178,7 @@ limit :limit
 -- name: trace_costs
 -- What did it cost to learn from each trace? The most expensive first.
 select playbook, trace_id, created_at, task_key, outcome, call_count, input_tokens, output_tokens, cost_usd
-from analytics.trace_costs
+from questions.trace_costs
 where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
   and playbook = :playbook -- if playbook
 order by cost_usd desc, created_at
@@ -187,7 +187,7 @@ limit :limit
 -- name: lesson_costs
 -- What did each reflection, strategy and insight cost? The most expensive first.
 select playbook, memory_id, kind, trace_id, created_at, call_count, cost_usd
-from analytics.lesson_costs
+from questions.lesson_costs
 where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
   and playbook = :playbook -- if playbook
 order by cost_usd desc, created_at
@@ -196,7 +196,7 @@ limit :limit
 -- name: bullet_costs
 -- What did the lessons of each new bullet cost, and is it still in use?
 select playbook, key, section, status, is_surviving, created_at, lesson_count, trace_count, cost_usd, content
-from analytics.bullet_costs
+from questions.bullet_costs
 where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
   and playbook = :playbook -- if playbook
   and section = :section -- if section
@@ -207,7 +207,7 @@ limit :limit
 -- name: unit_costs
 -- What did one trace, one lesson and one surviving bullet cost each month?
 select playbook, month, cost_usd, trace_count, lesson_count, bullet_count, surviving_count, usd_per_trace, usd_per_lesson, usd_per_surviving_bullet
-from analytics.unit_costs
+from questions.unit_costs
 where tenant_id = :tenant and project_id = :project
   and month <= :last_day and (month + interval '1 month')::date > :first_day
   and playbook = :playbook -- if playbook
@@ -218,7 +218,7 @@ limit :limit
 -- How sure were the runs of the agent each day, how did they end, and were their answers right?
 select playbook, day, confidence_band, state, run_count, right_count, wrong_count, mean_confidence, question_count, replan_count, mean_seconds,
        token_count, cost_usd
-from analytics.agent_runs
+from questions.agent_runs
 where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
   and playbook = :playbook -- if playbook
 order by day, playbook, confidence_band, state
@@ -227,7 +227,7 @@ limit :limit
 -- name: error_categories
 -- Which categories of errors did reflections find each day?
 select playbook, day, error_category, reflection_count, failed_count
-from analytics.error_categories
+from questions.error_categories
 where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
   and playbook = :playbook -- if playbook
 order by playbook, day, error_category

@@ -47,7 +47,7 @@ class StatementRefused(InvalidRequest):
 
 
 class StatementTimeout(InvalidRequest):
-    """The statement takes longer than 10 seconds. Add a condition on `playbook` and on the day."""
+    """The statement takes longer than 10 seconds. Name a period: `costs(since, until)`."""
 
 
 class TooManyStatements(TooManyRequests):
@@ -223,7 +223,7 @@ def _describe(error: asyncpg.PostgresError, statement: str) -> str:
     if isinstance(error, asyncpg.InsufficientPrivilegeError | asyncpg.ReadOnlySQLTransactionError):
         return (
             f"PostgreSQL refuses the statement: {text}. The login of this page can only read the"
-            " views of the schema `analytics` and what they need."
+            " views and functions of the schema `analytics`."
         )
     position = str(getattr(error, "position", None) or "")
     if position.isdigit():

@@ -76,8 +76,14 @@ async def check_functions(sessions: Sessions) -> CheckResult:
             temporary = start.sub(f"function {_temporary(name)}(", statement, count=1)
             await connection.exec_driver_sql(temporary)
         rows = (await session.execute(FUNCTION_TEXTS)).all()
-        texts = {str(name): str(text) for name, text in rows}
-    different = [name for name in statements if texts.get(name) != texts[_temporary(name)]]
+    # Functions of two schemas have one name, but not one number of arguments.
+    texts = {(name, count): text for name, count, text in rows}
+    same = {
+        name
+        for (name, count), text in texts.items()
+        if name in statements and texts.get((_temporary(name), count)) == text
+    }
+    different = [name for name in statements if name not in same]
     if different:
         message = f"not those of this release: {_list(different)}"
         fix = "Restore the backup, or as the owner run their statements in migrations/sql."
@@ -127,7 +133,7 @@ async def check_logins(sessions: Sessions) -> CheckResult:
     rights = await _fetch_names(sessions, LOGIN_RIGHTS)
     if rights:
         names = _list(dict.fromkeys(rights))
-        message = f"a login for SQL can stop the writes of all tenants: it may use {names}"
+        message = f"a login for SQL can stop or watch the work of others: it may use {names}"
         return CheckResult("logins", False, message, fix)
     async with sessions.without_tenant() as session:
         has_rights = bool(await session.scalar(OWNER_RIGHTS))

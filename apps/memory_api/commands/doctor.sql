@@ -41,22 +41,25 @@ select has_database_privilege(current_user, current_database(), 'temporary')
 -- name: function_texts
 select case when p.pronamespace = pg_my_temp_schema() then 'pg_temp.'
 when n.nspname = 'public' then '' else n.nspname || '.' end || p.proname,
-regexp_replace(regexp_replace(pg_get_functiondef(p.oid),
+p.pronargs, regexp_replace(regexp_replace(pg_get_functiondef(p.oid),
 'FUNCTION [a-z0-9_]+[.]', 'FUNCTION '), '\n SET plan_cache_mode TO [^\n]+', '')
 from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-where (n.nspname in ('public', 'analytics') or n.oid = pg_my_temp_schema())
+where (n.nspname in ('public', 'analytics', 'questions') or n.oid = pg_my_temp_schema())
 and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')
 
 -- name: login_rights
 select p.proname from pg_proc p
 where p.pronamespace = 'pg_catalog'::regnamespace
-and p.proname ~ '^(pg_(try_)?advisory_(xact_)?lock|lo_|pg_notify$|pg_logical_emit_message$)'
+and p.proname ~ '^(pg_(try_)?advisory_(xact_)?lock|lo_|pg_notify$|pg_logical_emit_message$|pg_stat_get_|pg_lock_status$|pg_relation_size$)'
 and has_function_privilege('hansei_analyst', p.oid, 'execute')
 union all select lanname from pg_language
 where lanname = 'plpgsql' and has_language_privilege('hansei_analyst', oid, 'usage')
 union all select 'the database ' || datname from pg_database
 where datallowconn and datname <> current_database()
 and has_database_privilege('hansei_analyst', oid, 'connect')
+union all select 'the table ' || c.relname from pg_class c
+where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v')
+and has_any_column_privilege('hansei_analyst', c.oid, 'select')
 union all select 'definitions, which lock tables'
 where not exists (select from pg_event_trigger
 where evtname = 'hansei_logins' and evtenabled in ('O', 'A'))

@@ -14,7 +14,7 @@ with used as (
     from pg_proc p
     where not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')
       and (p.pronamespace = 'public'::regnamespace and (p.proargnames[1] = 'p_tenant_id' or p.prorettype = 'trigger'::regtype)
-           or p.oid in ('wilson'::regproc, 'analytics.login_tenant'::regproc, 'analytics.is_own'::regproc))
+           or p.oid = 'wilson'::regproc)
 )
 select u.oid::regprocedure::text signature, case when u.binds_tenant or u.is_forced then u.argument end argument, u.is_forced, u.has_generic_plans
 from used u

@@ -1,6 +1,7 @@
 -- name: restrict_logins
 -- What only a superuser can do, once in each database, after the roles exist. Docker runs this file after deploy/init.sql, and `hansei up` runs it
--- in its own server. Without it, a read-only login can take locks, fill the disk and keep transactions open; `hansei doctor` says so.
+-- in its own server. Without it, a read-only login can take locks, fill the disk, keep transactions open and see what others do; `hansei doctor`
+-- says so.
 do $$
 declare
     restricted_function regprocedure;
@@ -9,15 +10,17 @@ declare
 begin
     -- All logins of a server share its locks: 25,000 locks of one login would fail the writes of all. Nor does a login need large objects or
     -- notifications, messages in the write-ahead log, files of snapshots or transaction IDs. The service needs no large objects either:
-    -- lo_import and lo_export read and write files of the server.
+    -- lo_import and lo_export read and write files of the server. Counters, sizes and locks show the activity of all tenants; monitoring needs them.
     for restricted_function, is_used in
         select oid::regprocedure, proname !~ '^(lo_|lowrite|loread)' from pg_proc
         where pronamespace = 'pg_catalog'::regnamespace
-          and (proname ~ '^pg_(try_)?advisory_(xact_)?lock(_shared)?$' or proname ~ '^(lo_|lowrite|loread)' or proname ~ '^(pg_notify|pg_logical_emit_message|pg_export_snapshot|pg_current_xact_id|txid_current)$')
+          and (proname ~ '^pg_(try_)?advisory_(xact_)?lock(_shared)?$' or proname ~ '^(lo_|lowrite|loread)' or proname ~ '^(pg_notify|pg_logical_emit_message|pg_export_snapshot|pg_current_xact_id|txid_current)$'
+               or proname ~ '^pg_(stat_get_|lock_status|(safe_snapshot_)?blocking_pids|prepared_xact|get_replication_slots|current_wal|last_committed_xact|notification_queue_usage|control_checkpoint)'
+               or proname ~ '^pg_(relation|table|indexes|total_relation|database|tablespace)_size$')
     loop
         execute format('revoke execute on function %s from public, hansei_owner, hansei_app, hansei_worker', restricted_function);
         if is_used then
-            execute format('grant execute on function %s to hansei_owner, hansei_app, hansei_worker', restricted_function);
+            execute format('grant execute on function %s to hansei_owner, hansei_app, hansei_worker, pg_monitor', restricted_function);
         end if;
     end loop;
     -- Locks and the disk are those of the server: in these databases, a login would have all that is taken from it here.

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Coroutine, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -72,7 +72,7 @@ def note_held(run: RunRow) -> Generator[None]:
 
 
 def _create_task(
-    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
+    loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
 ) -> asyncio.Task[Any]:
     task = asyncio.Task(coroutine, loop=loop, **options)
     if (run := _RUN.get()) is not None:
