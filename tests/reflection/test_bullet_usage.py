@@ -11,7 +11,7 @@ from httpx2 import AsyncClient
 
 from memory_api.reflection.bullet_usage import UsedBullet, load_bullet_usage
 from memory_api.runtime import Runtime
-from memory_api.traces.queries import get_trace, list_events
+from memory_api.traces.queries import get_trace, list_events, to_events
 from tests.rules.test_sql import listening
 from tests.support.playbook_api import Book
 
@@ -41,11 +41,8 @@ def used(book: Book, runtime: Runtime, tenant: Any, app: FastAPI) -> Any:
         async with runtime.sessions.for_tenant(tenant.id) as session:
             trace = await get_trace(session, UUID(sent.json()["trace_id"]))
             assert trace is not None
-            return [
-                *(
-                    await load_bullet_usage(session, trace, await list_events(session, trace.id))
-                ).bullets
-            ]
+            events = to_events(await list_events(session, trace.id))
+            return list((await load_bullet_usage(session, trace, events)).bullets)
 
     return send
 
@@ -148,7 +145,7 @@ async def test_large_playbook_costs_no_more_statements(
         async with runtime.sessions.for_tenant(tenant.id) as session:
             trace = await get_trace(session, UUID(sent.json()["trace_id"]))
             assert trace is not None
-            events = await list_events(session, trace.id)
+            events = to_events(await list_events(session, trace.id))
             statements.clear()
             found = [*(await load_bullet_usage(session, trace, events)).bullets]
             assert len(statements) == 2

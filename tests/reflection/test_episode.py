@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from memory_api.core.ids import new_id
-from memory_api.reflection.context import TraceContext
+from memory_api.reflection.context import ReflectionInput
 from memory_api.reflection.evidence import Evidence
 from memory_api.reflection.lesson_drafts import episode_draft, episode_text
+from memory_api.runs.tables import RunRow
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.traces.tables import TraceRow
@@ -25,5 +26,6 @@ def test_episode_has_the_category_that_the_client_stated() -> None:
         {"tenant_id": "t", "events": [], "outcome": "failure", "error": error}
     )
     trace = TraceRow(id=new_id(), project_id="p", outcome="failure")
-    draft = episode_draft(TraceContext(trace, context, Evidence()), analyze_trace(context))
+    input = ReflectionInput(RunRow(input={}), trace, context, Evidence(), None, (), {})
+    draft = episode_draft(input, analyze_trace(context))
     assert (draft.error_category, draft.tags) == ("timeout_error", ["failure", "timeout"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -36,15 +36,6 @@ retrieval put it into the prompt.
 MAX_USED_BULLETS = 200
 """Bullets of one trace. The most certain uses are taken."""
 _MAX_KEY_DIGITS = 9
-
-
-class EventLike(Protocol):
-    """An event, as a row or as a wire model."""
-
-    @property
-    def event_type(self) -> str: ...
-    @property
-    def content(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +68,7 @@ class BulletUsage:
 
 
 async def load_bullet_usage(
-    session: AsyncSession, trace: TraceRow, events: Sequence[EventLike]
+    session: AsyncSession, trace: TraceRow, events: Sequence[Event]
 ) -> BulletUsage:
     """Two statements, and two more if a retrieval served bullets."""
     playbook = await _load_playbook(session, trace)
@@ -91,7 +82,7 @@ async def load_bullet_usage(
 
 
 async def _find_used_bullets(
-    session: AsyncSession, trace: TraceRow, events: Sequence[EventLike], playbook: Any
+    session: AsyncSession, trace: TraceRow, events: Sequence[Event], playbook: Any
 ) -> list[UsedBullet]:
     cited = extract_cited_ids(_agent_messages(trace, events), _slugs(playbook.sections))
     names = list(dict.fromkeys([*trace.used_bullet_keys, *cited, *playbook.bullet_keys]))
@@ -140,7 +131,7 @@ async def _load_playbook(session: AsyncSession, trace: TraceRow) -> Any:
     return rows[0] if rows else None
 
 
-def _agent_messages(trace: TraceRow, events: Sequence[EventLike]) -> list[Mapping[str, Any]]:
+def _agent_messages(trace: TraceRow, events: Sequence[Event]) -> list[Mapping[str, Any]]:
     """What the agent wrote. What it read cannot cite, above all the bullets in its prompt."""
     texts = [e.content for e in events if e.event_type == EventType.LLM_RESPONSE]
     texts += [step for step in as_items(trace.reasoning_steps) if isinstance(step, str)]

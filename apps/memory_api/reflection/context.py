@@ -45,51 +45,6 @@ BULLETS_OF_LESSONS = load_statement("reflection/context.sql", "bullets_of_lesson
 
 
 @dataclass(frozen=True)
-class TraceContext:
-    """A trace as a row, as it is analyzed, and the evidence."""
-
-    trace: TraceRow
-    context: ReflectionContext
-    evidence: Evidence
-
-
-async def load_trace_context(session: AsyncSession, trace_id: UUID) -> TraceContext:
-    """A trace and the earlier attempts at its task, with their events. Raises `NotFound`."""
-    trace = await get_trace(session, trace_id)
-    if trace is None:
-        raise NotFound
-    events = await EVENT_CACHE.load(session, trace)
-    earlier_attempts = await list_earlier_attempts(session, trace)
-    attempt_events = await load_attempt_events(
-        session, [earlier.id for earlier in earlier_attempts]
-    )
-    attempts = [
-        Attempt(
-            outcome=OutcomeType(earlier.effective_outcome or OutcomeType.PARTIAL),
-            events=attempt_events.get(earlier.id, []),
-            trace_id=str(earlier.id),
-            tools=to_tools(earlier.tools),
-        )
-        for earlier in earlier_attempts
-    ]
-    context = ReflectionContext(
-        events=list(events),
-        outcome=OutcomeType(trace.outcome or OutcomeType.PARTIAL),
-        outcome_is_known=trace.outcome is not None,
-        tenant_id=str(trace.tenant_id),
-        project_id=trace.project_id,
-        session_id=trace.session_id,
-        error=ErrorInfo.model_validate(trace.error) if trace.error else None,
-        task_description=trace.task_description,
-        task_goal=trace.task_goal,
-        generated_answer=trace.generated_answer,
-        related_memory_ids=[UUID(memory) for memory in trace.related_memory_ids],
-        tools=to_tools(trace.tools),
-    )
-    return TraceContext(trace, context, Evidence(attempts, trace.ground_truth, trace.test_report))
-
-
-@dataclass(frozen=True)
 class TaskLesson:
     """A known lesson of the task; `of_group` if it comes from comparing several attempts.
     `bullet_text` is what a model is shown: the text of the bullet that it became, else its own;
@@ -189,7 +144,11 @@ class ReflectionInput:
     """All that a learner needs to know of one run: its trace, the playbook, the used bullets."""
 
     run: RunRow
-    trace_context: TraceContext
+    trace: TraceRow
+    context: ReflectionContext
+    """The trace as it is analyzed."""
+    trace_evidence: Evidence
+    """Without bullets, lessons and hints."""
     playbook: PlaybookRef | None
     """The playbook of the trace; None if the trace names none, or one that does not exist."""
     used_bullets: Sequence[UsedBullet]
@@ -202,14 +161,6 @@ class ReflectionInput:
     """Lessons of tasks with the same tools; filled in only if a model is asked."""
     shared: SharedReflection | None = None
     """What the model answered about this run among several."""
-
-    @property
-    def trace(self) -> TraceRow:
-        return self.trace_context.trace
-
-    @property
-    def context(self) -> ReflectionContext:
-        return self.trace_context.context
 
     @property
     def evidence(self) -> Evidence:
@@ -226,7 +177,7 @@ class ReflectionInput:
         lessons = {lesson.text: lesson for lesson in [*self.related_lessons, *known]}
         ordered = [*dict.fromkeys(lesson.text for lesson in [*known, *self.related_lessons])]
         return replace(
-            self.trace_context.evidence,
+            self.trace_evidence,
             bullets=bullets,
             lessons=without_copies([lessons[text] for text in ordered]),
             task_hints=self.task_hints,
@@ -248,29 +199,55 @@ class ReflectionInput:
 
 async def load_reflection_input(session: AsyncSession, run: RunRow) -> ReflectionInput:
     """Without `related_lessons` and `shared`. Raises `NotFound` if the trace was erased."""
-    if run.trace_id is None:
+    trace = await get_trace(session, run.trace_id) if run.trace_id else None
+    if trace is None:
         raise NotFound
-    trace_context = await load_trace_context(session, run.trace_id)
-    if effective_outcome := run.input.get(OUTCOME):
-        outcome, reported = OutcomeType(effective_outcome), trace_context.context.known_outcome
-        context = trace_context.context.model_copy(
-            update={
-                "outcome": outcome,
-                "outcome_is_known": True,
-                "overruled_outcome": reported if reported != outcome else None,
-            }
-        )
-        trace_context = replace(trace_context, context=context)
-    usage = await load_bullet_usage(session, trace_context.trace, trace_context.context.events)
-    evidence = replace(trace_context.evidence, focus=usage.focus)
-    trace_context = replace(trace_context, evidence=evidence)
-    known = await load_task_knowledge(session, trace_context.trace)
+    events = await EVENT_CACHE.load(session, trace)
+    attempts = await _load_attempts(session, trace)
+    usage = await load_bullet_usage(session, trace, events)
+    known = await load_task_knowledge(session, trace)
+    effective: str | None = run.input.get(OUTCOME)
+    outcome = effective or trace.outcome
+    context = ReflectionContext(
+        events=list(events),
+        outcome=OutcomeType(outcome or OutcomeType.PARTIAL),
+        outcome_is_known=outcome is not None,
+        overruled_outcome=OutcomeType(trace.outcome)
+        if effective and trace.outcome and trace.outcome != effective
+        else None,
+        tenant_id=str(trace.tenant_id),
+        project_id=trace.project_id,
+        session_id=trace.session_id,
+        error=ErrorInfo.model_validate(trace.error) if trace.error else None,
+        task_description=trace.task_description,
+        task_goal=trace.task_goal,
+        generated_answer=trace.generated_answer,
+        related_memory_ids=[UUID(memory) for memory in trace.related_memory_ids],
+        tools=to_tools(trace.tools),
+    )
     return ReflectionInput(
         run,
-        trace_context,
+        trace,
+        context,
+        Evidence(attempts, trace.ground_truth, trace.test_report, focus=usage.focus),
         usage.playbook,
         usage.bullets,
         usage.served_texts,
         known.lessons,
         known.hints,
     )
+
+
+async def _load_attempts(session: AsyncSession, trace: TraceRow) -> list[Attempt]:
+    """The earlier attempts at the task of a trace, with their events."""
+    rows = await list_earlier_attempts(session, trace)
+    events = await load_attempt_events(session, [row.id for row in rows])
+    return [
+        Attempt(
+            outcome=OutcomeType(row.effective_outcome or OutcomeType.PARTIAL),
+            events=events.get(row.id, []),
+            trace_id=str(row.id),
+            tools=to_tools(row.tools),
+        )
+        for row in rows
+    ]

@@ -16,7 +16,7 @@ from uuid import UUID
 from memory_api.core.ids import new_id
 from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
-from memory_api.reflection.context import TOOLS, TaskLesson, TraceContext, used_tools
+from memory_api.reflection.context import TOOLS, ReflectionInput, TaskLesson, used_tools
 from memory_api.reflection.model_output import ACTIONS, REMEDIES
 from memory_api.reflection.rules import (
     Strategy,
@@ -26,6 +26,7 @@ from memory_api.reflection.rules import (
     rule_tags,
 )
 from memory_api.reflection.schemas import ReflectionResult
+from memory_api.runs.chain import IMPORTANCE
 from memory_api.text.quotations import QUOTATIONS
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
@@ -116,35 +117,29 @@ def choose_differences(
     return chosen[:MAX_LESSONS_PER_TASK]
 
 
-def comparison_drafts(
-    trace_context: TraceContext,
-    facts: Sequence[Fact],
-    known: Iterable[TaskLesson],
-    run_id: UUID | None = None,
-) -> list[MemoryDraft]:
+def comparison_drafts(input: ReflectionInput, facts: Sequence[Fact]) -> list[MemoryDraft]:
     """What successful attempts at the task of this run did and failed ones did not; none without a
     task key.
     """
-    trace, context = trace_context.trace, trace_context.context
-    if trace.task_key is None:
+    if input.trace.task_key is None:
         return []
+    differences = find_differences(context_language(input.context), facts)
     drafts: list[MemoryDraft] = []
-    for strategy in choose_differences(find_differences(context_language(context), facts), known):
+    for strategy in choose_differences(differences, input.task_lessons):
         assert strategy.fact is not None
         values = strategy.fact.values
         attempts = values["successful"] + values["failed"]
         draft = _task_draft(
-            trace_context,
+            input,
             strategy.fact,
             strategy.text,
             tags=["contrast", "strategy"],
             confidence=1 - 1 / (1 + attempts),
             source=COMPARISON_SOURCE,
-            run_id=run_id,
         )
         metadata = {
             "of_group": True,
-            "task_key": trace.task_key,
+            "task_key": input.trace.task_key,
             "difference": strategy.kind,
             "attempts": attempts,
         }
@@ -152,21 +147,18 @@ def comparison_drafts(
     return drafts
 
 
-def user_rule_drafts(
-    trace_context: TraceContext, facts: Sequence[Fact], run_id: UUID | None = None
-) -> list[MemoryDraft]:
+def user_rule_drafts(input: ReflectionInput, facts: Sequence[Fact]) -> list[MemoryDraft]:
     """The rules that the user stated, word for word. Each waits until a second independent trace or
     a person confirms it: anybody could have written the message.
     """
     drafts = [
         _task_draft(
-            trace_context,
+            input,
             fact,
             fact.values["text"],
             tags=["correction", "strategy"],
             confidence=0.5,
             source=QUOTED_RULE_SOURCE,
-            run_id=run_id,
         )
         for fact in facts_of(facts, FactKind.USER_RULE)
     ]
@@ -182,7 +174,7 @@ def user_rule_drafts(
 
 
 def _task_draft(
-    trace_context: TraceContext, fact: Fact, text: str, *, source: str, **fields: Any
+    input: ReflectionInput, fact: Fact, text: str, *, source: str, **fields: Any
 ) -> MemoryDraft:
     """A strategy that follows from one fact."""
     return MemoryDraft(
@@ -191,9 +183,10 @@ def _task_draft(
         importance=TASK_LESSON_IMPORTANCE,
         source=source,
         source_event_ids=list(fact.event_ids),
-        metadata={TOOLS: [tool.name for tool in used_tools(trace_context.context)]},
+        metadata={TOOLS: [tool.name for tool in used_tools(input.context)]},
         actor=f"engine:{source}",
-        **_origin(trace_context.trace),
+        run_id=input.run.id,
+        **_origin(input.trace),
         **fields,
     )
 
@@ -207,14 +200,13 @@ def _origin(trace: TraceRow) -> dict[str, Any]:
     }
 
 
-def episode_draft(
-    trace_context: TraceContext, facts: Sequence[Fact], importance: float | None = None
-) -> MemoryDraft:
-    """A memory of what was asked and how it ended, in the trace's words; a trace has one.
-    `importance` comes from the evaluation; without one, the outcome decides. Error category and
-    tags are those of a reflection by rules.
+def episode_draft(input: ReflectionInput, facts: Sequence[Fact]) -> MemoryDraft:
+    """A memory of what was asked and how it ended, in the trace's words; a trace has one. Its
+    importance comes from the evaluation; without one, the outcome decides. Error category and tags
+    are those of a reflection by rules.
     """
-    trace, context = trace_context.trace, trace_context.context
+    trace, context = input.trace, input.context
+    importance: float | None = input.run.input.get(IMPORTANCE)
     category = error_category_of(facts, context)
     by_outcome = 0.3 if context.outcome is OutcomeType.SUCCESS else 0.6
     return MemoryDraft(

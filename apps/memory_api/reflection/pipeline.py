@@ -100,7 +100,7 @@ class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
         self, runtime: Runtime, run: RunRow, input: ReflectionInput
     ) -> PreparedLessons:
         model = self._open_model(runtime, input)
-        facts = await analyze(input.context, input.trace_context.evidence)
+        facts = await analyze(input.context, input.trace_evidence)
         try:
             if model is not None:
                 input = await self.learner.prepare(runtime, input, facts, model)

@@ -13,7 +13,7 @@ from memory_api.memories.search.query import SearchColumns, SearchFilters, Searc
 from memory_api.memories.search.search import embed_query, search_columns_in_session
 from memory_api.reflection.context import (
     TOOLS,
-    TraceContext,
+    ReflectionInput,
     show_as_bullets,
     used_tools,
     without_copies,
@@ -62,7 +62,7 @@ _COLUMNS = SearchColumns(
 
 
 async def find_related_lessons(
-    runtime: Runtime, trace_context: TraceContext, k: int = MAX_RELATED_LESSONS
+    runtime: Runtime, input: ReflectionInput, k: int = MAX_RELATED_LESSONS
 ) -> list[PromptLesson]:
     """The `k` best lessons of the project for this run, best first: by its task and error, and by
     what the agent did and said, because a lesson names a situation in a task more often than the
@@ -71,7 +71,7 @@ async def find_related_lessons(
     without tools that a client stored, or whose trace has the same playbook. No transaction may be
     open.
     """
-    context, trace = trace_context.context, trace_context.trace
+    context, trace = input.context, input.trace
     tools = {tool.name for tool in used_tools(context)}
     embedder = await runtime.get_tenant_embedder(trace.tenant_id)
     queries = [await embed_query(embedder, text) for text in _query_texts(context)]

@@ -36,7 +36,7 @@ from memory_api.reflection.schemas import (
     StrategySummary,
     VerdictSummary,
 )
-from memory_api.runs.chain import IMPORTANCE, REFLECT
+from memory_api.runs.chain import REFLECT
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.trace_analysis.facts import Fact
@@ -114,7 +114,7 @@ class TraceLearner:
         shared = await find_shared_reflection(runtime, input, facts, model)
         if shared is not None:
             return replace(input, shared=shared)
-        related = await find_related_lessons(runtime, input.trace_context)
+        related = await find_related_lessons(runtime, input)
         return replace(input, related_lessons=related)
 
     async def generate(
@@ -147,7 +147,7 @@ class TraceLearner:
         return Lessons(
             memories,
             task_memories,
-            episode_draft(input.trace_context, facts, input.run.input.get(IMPORTANCE)),
+            episode_draft(input, facts),
             playbook_lessons=[draft.id for draft in strategies if _fits_playbook(draft)],
             tags=reflection.verdicts,
             confirmed_lessons=reflection.confirmed_lessons,
@@ -235,8 +235,8 @@ def _task_drafts(
         return []
     texts = {draft.content for draft in memories}
     drafts = [
-        *comparison_drafts(input.trace_context, facts, input.task_lessons, input.run.id),
-        *user_rule_drafts(input.trace_context, facts, input.run.id),
+        *comparison_drafts(input, facts),
+        *user_rule_drafts(input, facts),
     ]
     return [d for d in drafts if d.content not in texts and not input.is_reused(d.content)]
 

@@ -23,7 +23,7 @@ from memory_api.reflection.credit.outcome_contrast import (
 )
 from memory_api.reflection.credit.verdicts import outcome_verdicts
 from memory_api.runtime import Runtime
-from memory_api.traces.queries import get_trace, list_events
+from memory_api.traces.queries import get_trace, list_events, to_events
 from memory_api.traces.schemas import OutcomeType
 from tests.support.playbook_api import Book
 
@@ -114,7 +114,9 @@ class Task:
         async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
             trace = await get_trace(session, trace_id)
             assert trace is not None
-            use = await load_bullet_usage(session, trace, await list_events(session, trace_id))
+            use = await load_bullet_usage(
+                session, trace, to_events(await list_events(session, trace_id))
+            )
             outcome = OutcomeType(trace.outcome or "partial")
             verdicts = outcome_verdicts(use.bullets, outcome, trace_id=trace_id)
             await record_and_compare(session, use.playbook, trace, verdicts, {})

@@ -161,9 +161,8 @@ async def _take_waiting_runs(
 async def _member(
     runtime: Runtime, input: ReflectionInput, facts: Sequence[Fact] | None
 ) -> BatchMember:
-    evidence = input.trace_context.evidence
-    found = await analyze(input.context, evidence) if facts is None else facts
-    related = await find_related_lessons(runtime, input.trace_context)
+    found = await analyze(input.context, input.trace_evidence) if facts is None else facts
+    related = await find_related_lessons(runtime, input)
     return BatchMember(input.context, replace(input, related_lessons=related).evidence, found)
 
 

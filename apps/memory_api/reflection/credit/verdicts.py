@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -21,6 +20,7 @@ from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict, prepare_reasons
 from memory_api.reflection.bullet_usage import UsedBullet, load_bullet_usage
 from memory_api.reflection.credit.outcome_contrast import record_and_compare
+from memory_api.reflection.model_output import ModelVerdict
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.traces.schemas import Event, OutcomeType
@@ -29,17 +29,6 @@ from memory_api.traces.tables import TraceRow
 FAILURE_OUTCOMES = frozenset({OutcomeType.FAILURE, OutcomeType.ERROR, OutcomeType.TIMEOUT})
 ACKNOWLEDGED_USES = frozenset({"named", "cited"})
 """Uses that the trace states. A bullet that was only in the prompt may have been ignored."""
-
-
-class TaggedBullet(Protocol):
-    """A model's verdict on one bullet."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def tag(self) -> VerdictTag: ...
-    @property
-    def reason(self) -> str: ...
 
 
 def outcome_verdicts(
@@ -73,7 +62,7 @@ def outcome_verdicts(
 
 
 def limit_model_verdicts(
-    model_verdicts: Iterable[TaggedBullet],
+    model_verdicts: Iterable[ModelVerdict],
     used: Sequence[UsedBullet],
     outcome: OutcomeType,
     *,
@@ -85,7 +74,7 @@ def limit_model_verdicts(
     prompt. A verdict beyond these limits becomes neutral.
     """
     bullets = {bullet.key: bullet for bullet in used}
-    first: dict[str, TaggedBullet] = {}
+    first: dict[str, ModelVerdict] = {}
     for verdict in model_verdicts:
         if verdict.key in bullets:
             first.setdefault(verdict.key, verdict)
