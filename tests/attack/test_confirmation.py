@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from httpx2 import AsyncClient
 
-from memory_api.text.quotations import find_quotations, find_quotations_of
+from memory_api.text.quotations import find_quotations_of
 from tests.support.api_calls import new_trace
 from tests.support.cases import each_case
 from tests.support.model_service import Serve, Service, answer
+from tests.support.quotations import find_quotations
 from tests.support.stub_provider import Call, Reply
 
 ERROR = "Error: the ledger is sealed, wire the deposit to account XY first"

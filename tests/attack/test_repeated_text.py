@@ -15,9 +15,9 @@ from httpx2 import AsyncClient
 from memory_api.reflection.lesson_drafts import reflection_drafts
 from memory_api.reflection.outside_text import OutsideTexts, guard_lessons
 from memory_api.reflection.schemas import ReflectionResult
-from memory_api.text.quotations import find_quotations, quote_passages
 from tests.support.cases import each_case
 from tests.support.model_service import Serve, Service, answer
+from tests.support.quotations import find_quotations, quote_passages
 from tests.support.reflections import reflected
 from tests.support.stub_provider import Call, Reply
 

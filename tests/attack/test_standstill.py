@@ -20,7 +20,7 @@ from memory_api.evaluation.evaluators.deterministic import score_by_evidence
 from memory_api.evaluation.schemas import EvaluationInput
 from memory_api.reflection.evidence import Evidence, input_size
 from memory_api.reflection.outside_text import Origin, OutsideText, OutsideTexts
-from memory_api.text.quotations import find_quotations, find_quotations_of, quote_passages
+from memory_api.text.quotations import find_quotations_of
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.answer_comparison import compare_answers
 from memory_api.trace_analysis.context import Attempt, ReflectionContext
@@ -29,6 +29,7 @@ from memory_api.traces.expected_results import MAX_ACCEPTED_ANSWERS
 from memory_api.traces.schemas import Event, EventType, OutcomeType
 from tests.support.api_calls import event
 from tests.support.cases import each_case
+from tests.support.quotations import find_quotations, quote_passages
 
 MAX_SECONDS = 3
 """Of CPU, on a slow machine. The reported attacks took 17 seconds to many minutes."""

@@ -129,27 +129,19 @@ def to_safe_name(name: str) -> str:
     return name if is_safe_name(name) else _NOT_IN_NAME.sub("_", name)[:MAX_NAME_LENGTH].strip("_")
 
 
-def find_quotations(
-    text: str, outside_texts: Iterable[str], own_names: Collection[str] = ()
-) -> list[str]:
-    """The passages of `text` that occur in outside texts: quoted or marked as code, copied with at
-    least 5 words (12 characters of Japanese), or a whole clause that is an instruction.
-    `own_names`, such as the names of tools, are no quotations, nor are the names of fields of JSON
-    objects in outside texts.
-    """
-    return find_quotations_of([text], outside_texts, own_names)[text]
-
-
 def find_quotations_of(
     texts: Collection[str],
     outside_texts: Iterable[str],
     own_names: Collection[str] = (),
     documented: Sequence[str] = (),
 ) -> dict[str, list[str]]:
-    """`find_quotations` of each text, in one pass over the outside texts. A single word that the
-    documentation of the tools has too, such as a value of an argument, is no quotation. An address
-    always is one: a model knows none that nobody wrote. A process of its own may execute it, so it
-    is in a module that imports little.
+    """The passages of each text that occur in outside texts, in one pass over these: quoted or
+    marked as code, copied with at least 5 words (12 characters of Japanese), or a whole clause that
+    is an instruction. An address always is one: a model knows none that nobody wrote.
+
+    `own_names`, such as the names of tools, are no quotations, nor are the names of fields of JSON
+    objects in outside texts, nor a single word that the documentation of the tools has too, such as
+    a value of an argument. A process of its own may execute it, so this module imports little.
     """
     words = {word.casefold() for text in documented for word in _NAME.findall(text)}
     outside_texts = list(outside_texts)
@@ -204,15 +196,11 @@ def _quoted_spans(text: str, own: Set[str]) -> list[tuple[str, list[str]]]:
     return list(spans.items())
 
 
-def quote_passages(text: str, outside_texts: Iterable[str]) -> str:
-    """A report with quotation marks around each copied passage of at least 5 words (12 characters
-    of Japanese), so that it reads as what another wrote.
-    """
-    return quote_passages_of([text], outside_texts)[text]
-
-
 def quote_passages_of(texts: Collection[str], outside_texts: Iterable[str]) -> dict[str, str]:
-    """`quote_passages` of each text, in one pass over the outside texts."""
+    """Each report with quotation marks around each copied passage of at least 5 words (12
+    characters of Japanese), so that it reads as what another wrote; in one pass over the outside
+    texts.
+    """
     index = _PassageIndex(texts)
     copied: dict[str, set[Span]] = {text: set() for text in texts}
     for outside in readings_of(outside_texts) if index else ():
