@@ -51,7 +51,7 @@ async def test_operations_of_one_call_are_applied(asked: Book, stub: StubProvide
         )
     )
     thought = await asked.think(lesson("Cut files in two."), lesson("Do not export twice."))
-    assert (thought.engine, thought.degraded, len(stub.calls)) == ("llm", False, 1)
+    assert (thought.engine, thought.failure, len(stub.calls)) == ("llm", None, 1)
     assert thought.usage is not None
     assert thought.usage["calls"] == 1
     done = await asked.merge(thought)
@@ -186,7 +186,7 @@ async def test_rules_replace_failing_model_in_foreground(
 ) -> None:
     stub.behave = lambda call: trouble
     thought = await asked.think(lesson(SPLIT), fallback_to_rules=True)
-    assert (thought.engine, thought.degraded) == ("rules", True)
+    assert (thought.engine, thought.failure is None) == ("rules", False)
     assert isinstance(thought.failure, LLMError)
     assert (await asked.merge(thought)).changed
     assert [b.content for b in (await asked.bullets()).values()] == [SPLIT]

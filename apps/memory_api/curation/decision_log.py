@@ -39,6 +39,7 @@ async def save_decisions(
     rows = await find_bullets(
         session, scope, {decision.key for decision in decisions if decision.key}
     )
+    last_decisions = {fingerprint(lessons[d.lesson].text): d for d in decisions}
     await upsert_decisions(
         session,
         [
@@ -51,7 +52,7 @@ async def save_decisions(
                 "run_id": run_id,
                 "reason": decision.reason[:500] or None,
             }
-            for lesson_fingerprint, decision in _by_fingerprint(lessons, decisions).items()
+            for lesson_fingerprint, decision in last_decisions.items()
         ],
     )
     for result in results:
@@ -117,13 +118,6 @@ def _decisions_of_changes(
         for lesson in candidate.lessons:
             decisions[lesson, key] = RecordedDecision(lesson, decided, key, reason)
     return list(decisions.values())
-
-
-def _by_fingerprint(
-    lessons: Sequence[Lesson], decisions: Sequence[RecordedDecision]
-) -> dict[bytes, RecordedDecision]:
-    """The last decision on each text."""
-    return {fingerprint(lessons[decision.lesson].text): decision for decision in decisions}
 
 
 async def _count_observations(

@@ -169,17 +169,8 @@ class CurationPlan(ResponseModel):
     """The error of the model that the rules replace; not passed to other processes."""
 
     @property
-    def degraded(self) -> bool:
-        return self.failure is not None
-
-    @property
     def deltas(self) -> list[DeltaContextItem]:
         return [change.delta for change in self.changes]
-
-    @property
-    def sources(self) -> dict[int, list[UUID]]:
-        """Index of a delta → IDs of its insights and strategies."""
-        return sources_of(self.changes, self.lessons)
 
 
 def sources_of(

@@ -51,7 +51,7 @@ class CriterionScore:
 @dataclass(frozen=True, slots=True)
 class EvaluatorResult:
     """The result of one evaluator; no score for criteria without evidence. `prompt_hash` and
-    `usage` (see `llm.counted`) if it called a model.
+    `usage` if it called a model.
     """
 
     scores: tuple[CriterionScore, ...] = ()

@@ -134,8 +134,8 @@ async def generate_reflection(
         log.warning("reflection_repeats_the_trace")
         answer, verdicts = _with_scores_of_rules(answer, by_rules), []
         shared = replace(shared, confirmed_lessons=())
-    else:
-        answer = _without_impossible_rules(answer)
+    elif not answer.may_have_rules:
+        answer = answer.model_copy(update={"rules": []})
     result = _to_result(context, found, by_rules, answer, shared.model, copied)
     return GeneratedReflection(
         result if answer.reflection else None,
@@ -161,11 +161,6 @@ def parts_copied_from_trace(
         copied = [part for part in copied if part not in of_lessons]
     is_copy = len(copied) == len(parts) or any(len(part) >= MIN_COPIED_LENGTH for part in copied)
     return copied if is_copy else []
-
-
-def _without_impossible_rules(answer: ModelReflection) -> ModelReflection:
-    """Without rules that no decision of the agent supports."""
-    return answer if answer.may_have_rules else answer.model_copy(update={"rules": []})
 
 
 def _confirmed_lessons(answer: ModelReflection, evidence: Evidence) -> list[UUID]:

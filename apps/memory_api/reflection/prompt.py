@@ -22,7 +22,6 @@ from memory_api.llm.structured_output import schema_text
 from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
 from memory_api.reflection.attempt_text import fold_attempts, render_attempts
 from memory_api.reflection.event_text import (
-    EventPiece,
     ShownContents,
     count_tokens,
     event_pieces,
@@ -209,7 +208,7 @@ class PromptParts:
                 self.attempts, self.budget["attempts"], self.texts["comparison"]
             ),
             "bullets": fence_text(bullets, label="bullets") if bullets else "",
-            "events": _fenced_events(self.events, self.budget["events"]),
+            "events": fence_text(fit_events(self.events, self.budget["events"]), label="events"),
             "agents": _fence(
                 ", ".join(f"{name} ({n})" for name, n in agent_steps(self.context.events).items()),
                 "agents",
@@ -320,7 +319,3 @@ def _first_lines(text: str, budget: int) -> str:
 
 def _fence(text: str, label: str, budget: int) -> str:
     return fence_text(fit_text(text, max(_MIN_TOKENS, budget)), label=label) if text else ""
-
-
-def _fenced_events(pieces: Sequence[EventPiece], budget: int) -> str:
-    return fence_text(fit_events(pieces, budget), label="events")

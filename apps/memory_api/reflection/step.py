@@ -143,12 +143,14 @@ class TraceLearner:
         memories[1:] = [self.to_lesson(input, each, reflection.result) for each in memories[1:]]
         task_memories = [self.to_lesson(input, each, reflection.result) for each in task_memories]
         strategies = [*memories[1:], *task_memories]
+        # A strategy from a comparison of attempts is for the next attempt at the same task.
+        general = [draft.id for draft in strategies if "of_group" not in draft.metadata]
         rules = generated.result.rules if generated.result else []
         return Lessons(
             memories,
             task_memories,
             episode_draft(input, facts),
-            playbook_lessons=[draft.id for draft in strategies if _fits_playbook(draft)],
+            playbook_lessons=general,
             tags=reflection.verdicts,
             confirmed_lessons=reflection.confirmed_lessons,
             engine=reflection.engine,
@@ -239,10 +241,3 @@ def _task_drafts(
         *user_rule_drafts(input, facts),
     ]
     return [d for d in drafts if d.content not in texts and not input.is_reused(d.content)]
-
-
-def _fits_playbook(draft: MemoryDraft) -> bool:
-    """Whether a strategy is general enough for a playbook: one from a comparison of attempts is
-    for the next attempt at the same task.
-    """
-    return "of_group" not in draft.metadata

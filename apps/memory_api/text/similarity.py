@@ -3,7 +3,7 @@
 The measure is the Dice coefficient of the multisets of words (for CJK: of characters). Among twelve
 measures on 500 Japanese pairs, it had the highest rank correlation with human judgments: .67, with
 .46 to .65 for character and word n-grams. It does not distinguish "most listened" from "least
-listened"; `differences.py` does.
+listened".
 """
 
 from __future__ import annotations

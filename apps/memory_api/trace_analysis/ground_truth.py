@@ -278,15 +278,10 @@ _MAX_EXPECTED_OUTPUTS = 10
 _MAX_MESSAGE_CHARACTERS = 20_000
 
 
-def is_answer_call(call: ToolCall) -> bool:
-    """Whether a call gives the final answer, by its tool's name."""
-    return bool(_ANSWER_TOOL.match(call.tool))
-
-
 def final_answer_call(calls: Sequence[ToolCall]) -> ToolCall | None:
     """The last call with an answer, by its tool's name."""
     for call in reversed(calls):
-        if is_answer_call(call) and call.arguments:
+        if _ANSWER_TOOL.match(call.tool) and call.arguments:
             return call
     return None
 
