@@ -45,8 +45,6 @@ MONTH = QuestionFilter(
     playbook="support",
 )
 TIMES = 8
-
-
 EXAMPLES = {
     "days": "select * from analytics.days where day between '2026-05-01' and '2026-05-31'",
     "playbook_at": "select * from analytics.playbook_at('support', '2026-05-01')",

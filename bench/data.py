@@ -107,10 +107,11 @@ TOOLS = ("shell", "psql", "curl", "kubectl", "git", "npm", "terraform", "ffmpeg"
 
 
 def real_traces() -> list[dict[str, Any]]:
-    """551 real traces of about 9 kB and 20 events, or the example traces if they do not exist."""
+    """551 real traces of about 9 kB and 20 events, or the example traces; without their IDs."""
     file = SHARED / "traces.jsonl"
     file = file if file.exists() else ROOT / "examples" / "traces.jsonl"
-    return [to_trace(json.loads(line)) for line in file.read_text(encoding="utf8").splitlines()]
+    rows = map(json.loads, file.read_text(encoding="utf8").splitlines())
+    return [to_trace({name: row[name] for name in row if name != "id"}) for row in rows]
 
 
 def to_trace(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,10 +154,8 @@ def failure(n: int) -> dict[str, Any]:
 
 def lines(traces: Sequence[dict[str, Any]], count: int, name: str) -> bytes:
     """`count` of them as NDJSON, each with an external_id of its own."""
-    named = (
-        {key: value for key, value in trace.items() if key != "id"} | {"external_id": f"{name}-{n}"}
-        for n, trace in zip(range(count), itertools.cycle(traces), strict=False)
-    )
+    numbered = zip(range(count), itertools.cycle(traces), strict=False)
+    named = (trace | {"external_id": f"{name}-{n}"} for n, trace in numbered)
     return b"".join(json.dumps(trace).encode() + b"\n" for trace in named)
 
 
