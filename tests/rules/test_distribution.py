@@ -206,8 +206,9 @@ def test_statement_names_tenant_of_every_table(name: str) -> None:
         used = set(re.findall(r"(?:insert into|(?<!for )update|delete from) (\w+)", text))
         assert used <= NOT_OF_A_TENANT
         return
-    assert BOUND.search(text)
-    for table, alias in re.findall(rf"\b(?:from|join)\s+({TENANT_TABLES})\s+(\w+)", text):
+    read = re.findall(rf"\b(?:from|join)\s+({TENANT_TABLES})\s+(\w+)", text)
+    assert BOUND.search(text) or (name.startswith("commands/doctor.") and not read)  # catalogs
+    for table, alias in read:
         assert re.search(rf"\b{alias}\.tenant_id\s*=", text), table
 
 

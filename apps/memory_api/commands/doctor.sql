@@ -144,7 +144,7 @@ order by 1
 
 -- name: node_tenant
 select case when count(*) >= 0 then current_setting('hansei.tenant_id', true) end
-from scopes where tenant_id = :tenant
+from scopes s where s.tenant_id = :tenant
 
 -- name: all_shard_statements
 select sum(query_execution_multi_shard) from citus_stat_counters
