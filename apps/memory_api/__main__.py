@@ -33,6 +33,9 @@ Processes = Annotated[
     ),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Tenant name or UUID.")]
+OneTenant = Annotated[str | None, typer.Option("--tenant", help="Tenant name or UUID.")]
+AllTenants = Annotated[bool, typer.Option("--all", help="All active tenants, one after the other.")]
+TenantName = Annotated[str, typer.Argument(help="Tenant name or UUID.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -169,10 +172,8 @@ def top(
 
 
 def reembed(
-    tenant: Annotated[str | None, typer.Option(help="Tenant name or UUID.")] = None,
-    all_tenants: Annotated[
-        bool, typer.Option("--all", help="All active tenants, one after the other.")
-    ] = False,
+    tenant: OneTenant = None,
+    all_tenants: AllTenants = False,
     provider: Annotated[
         str | None, typer.Option(help="Embedding provider: static, openai or fastembed.")
     ] = None,
@@ -210,10 +211,8 @@ def reembed(
 
 def maintain(
     task: Annotated[str, typer.Argument(help="Name of the task, such as pruning or indexes.")],
-    tenant: Annotated[str | None, typer.Option(help="Tenant name or UUID.")] = None,
-    all_tenants: Annotated[
-        bool, typer.Option("--all", help="All active tenants, one after the other.")
-    ] = False,
+    tenant: OneTenant = None,
+    all_tenants: AllTenants = False,
     apply: Annotated[
         bool, typer.Option(help="For pruning: archive what the latest report lists.")
     ] = False,
@@ -263,22 +262,18 @@ def tenant_list(data_dir: DataDir = None, json: Json = False) -> None:
     _run("tenants", "list_tenants", data_dir=data_dir, json=json)
 
 
-def tenant_suspend(
-    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")], data_dir: DataDir = None
-) -> None:
+def tenant_suspend(name: TenantName, data_dir: DataDir = None) -> None:
     """Stop a tenant: its keys are rejected and its runs wait. Its data stays."""
     _run("tenants", "set_tenant_status", name=name, status="suspended", data_dir=data_dir)
 
 
-def tenant_resume(
-    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")], data_dir: DataDir = None
-) -> None:
+def tenant_resume(name: TenantName, data_dir: DataDir = None) -> None:
     """Let a suspended tenant work again."""
     _run("tenants", "set_tenant_status", name=name, status="active", data_dir=data_dir)
 
 
 def tenant_export(
-    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")],
+    name: TenantName,
     output: Annotated[
         Path | None, typer.Option(help="File to write. Default: standard output.")
     ] = None,
@@ -289,7 +284,7 @@ def tenant_export(
 
 
 def tenant_sql_role(
-    name: Annotated[str, typer.Argument(help="Tenant name or UUID.")],
+    name: TenantName,
     drop: Annotated[
         str | None, typer.Option(metavar="ROLE", help="Delete this login of the tenant.")
     ] = None,

@@ -121,7 +121,7 @@ async def test_lease_follows_the_clock_of_the_database(tenant, runtime) -> None:
         row = await session.scalar(text("select lease_until - now() from idempotency_keys"))
         assert row == idempotency.LEASE
         await session.execute(text("update idempotency_keys set lease_until = now()"))
-        await idempotency.extend_reservation(session, "POST /x", "k")
+        await idempotency.set_lease(session, "POST /x", "k")
         row = await session.scalar(text("select lease_until - now() from idempotency_keys"))
         assert row == idempotency.LEASE
 

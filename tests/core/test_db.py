@@ -148,7 +148,7 @@ async def test_connection_left_in_transaction_is_not_reused(
         assert await bound(driver) == ""
 
 
-@pytest.mark.parametrize("opened", ["for_tenant", "without_tenant", "driver_transaction"])
+@pytest.mark.parametrize("opened", ["for_tenant", "without_tenant"])
 async def test_cancelled_begin_leaves_no_transaction_open(
     alone: Sessions,
     tenant: TestTenant,

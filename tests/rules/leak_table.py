@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from memory_api.core.db import Sessions, open_engine
+from memory_api.core.db import Sessions, asyncpg_connection, open_engine
 from tests.rules.isolation import sow, tenant_tables
 
 APPLICATION, OWNER = "hansei_app", "hansei_owner"
@@ -72,9 +72,9 @@ async def _leaked_rows(
 ) -> int:
     counted = f"select count(*) from ({statement}) found where tenant_id = '{other}'"
     if is_bound:
-        async with sessions.driver_transaction(mine) as connection:
-            return await connection.fetchval(counted)
-    async with sessions.driver_transaction(other) as connection:
-        assert await connection.fetchval(counted) == 1
+        async with sessions.for_tenant(mine) as session:
+            return await (await asyncpg_connection(session)).fetchval(counted)
+    async with sessions.for_tenant(other) as session:
+        assert await (await asyncpg_connection(session)).fetchval(counted) == 1
     async with sessions.raw_connection() as connection:
         return await connection.fetchval(counted)

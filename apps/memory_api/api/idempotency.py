@@ -151,12 +151,15 @@ async def reserve_key(
     return IdempotencyReservation(route, key, row.created_at)
 
 
-async def extend_reservation(session: AsyncSession, route: str, key: str) -> None:
-    """Extend the lease of a key whose request is still executed."""
+async def set_lease(session: AsyncSession, route: str, key: str, lease: timedelta = LEASE) -> None:
+    """Extend the lease of a key whose request is still executed. With 0, end that of a request that
+    failed and may have committed something: a repetition gets the same reservation, and finds what
+    was committed.
+    """
     await session.execute(
         update(IdempotencyKeyRow)
         .where(IdempotencyKeyRow.tenant_id == current_tenant_id(session), *_is_reserved(route, key))
-        .values(lease_until=func.now() + LEASE)
+        .values(lease_until=func.now() + lease)
     )
 
 
@@ -206,17 +209,6 @@ async def release_key(session: AsyncSession, route: str, key: str) -> None:
         delete(IdempotencyKeyRow).where(
             IdempotencyKeyRow.tenant_id == current_tenant_id(session), *_is_reserved(route, key)
         )
-    )
-
-
-async def end_lease(session: AsyncSession, route: str, key: str) -> None:
-    """End the lease of a request that failed and may have committed something. A repetition gets
-    the same reservation, and finds what was committed.
-    """
-    await session.execute(
-        update(IdempotencyKeyRow)
-        .where(IdempotencyKeyRow.tenant_id == current_tenant_id(session), *_is_reserved(route, key))
-        .values(lease_until=func.now())
     )
 
 

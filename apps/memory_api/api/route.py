@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar, cast
 from uuid import UUID
@@ -215,11 +216,11 @@ class _IdempotentRequest:
                     response = await _collect_body(await run_route(self.request))
                 await self._store(_to_stored_response(response))
             except BaseException:
-                done = (
-                    idempotency.end_lease if commits.may_have_committed else idempotency.release_key
-                )
                 async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
-                    await done(session, self.route, self.key)
+                    if commits.may_have_committed:
+                        await idempotency.set_lease(session, self.route, self.key, timedelta())
+                    else:
+                        await idempotency.release_key(session, self.route, self.key)
                 raise
         return response
 
@@ -245,7 +246,7 @@ class _IdempotentRequest:
                 await asyncio.sleep(idempotency.LEASE.total_seconds() / 3)
                 try:
                     async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
-                        await idempotency.extend_reservation(session, self.route, self.key)
+                        await idempotency.set_lease(session, self.route, self.key)
                 except Exception as error:  # the next extension may succeed before the lease ends
                     log.warning("idempotency_reservation_not_extended", error=str(error))
 
