@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.ids import new_id
-from memory_api.curation.schemas import ApplyResult, CurationPlan, lesson_from_inbox
+from memory_api.curation.schemas import ApplyResult, CurationPlan, lesson_from_inbox, sources_of
 from memory_api.memories.index.drafts import MemoryDraft, prepare_memories
 from memory_api.memories.index.writer import insert_memories
 from memory_api.memories.queries import get_memory
@@ -237,9 +237,9 @@ async def test_curation_plan_survives_storage(book: Book) -> None:
     thought = await book.think(lesson(SPLIT), lesson(CHECK, tags=["refund"]))
     again = CurationPlan.model_validate(thought.model_dump(mode="json"))
     assert again == thought
-    assert thought.sources == {}
+    assert sources_of(thought.changes, thought.lessons) == {}
     one = await book.think(lesson(SPLIT, memory_id=memory_id))
-    assert one.sources == {0: [memory_id]}
+    assert sources_of(one.changes, one.lessons) == {0: [memory_id]}
 
 
 async def test_only_strategies_and_insights_are_lessons(book: Book) -> None:
