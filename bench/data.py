@@ -224,7 +224,7 @@ async def add_memories(
     await admin.copy_records_to_table(
         "memories", columns=MEMORIES, records=[_memory(tenant, scope, n, i) for n, i in numbered]
     )
-    vectors = [
+    vectors: list[tuple[object, ...]] = [
         (
             *(tenant, scope, MODEL, n, KIND_IDS[i.draft.kind], 0.5, i.draft.importance, NOW),
             *([], HalfVector(i.vector)),
