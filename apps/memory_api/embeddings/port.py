@@ -30,9 +30,7 @@ class Embedder(Protocol):
         ...
 
     @property
-    def dimensions(self) -> int:
-        """Length of every vector."""
-        ...
+    def dimensions(self) -> int: ...
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Return an array of shape (len(texts), dimensions): one unit vector per text, in order. A

@@ -73,7 +73,6 @@ def public_target(kind: ErasureTarget, target_id: str) -> str:
 async def create_erasure(
     runtime: Runtime, session: AsyncSession, body: CreateErasureRequest
 ) -> ErasureRow:
-    """Stores and queues an erasure of the session's tenant."""
     run = lifecycle.new_run(
         session,
         lifecycle.ERASURE,
@@ -142,8 +141,6 @@ async def _require_erasure(session: AsyncSession, run: RunRow) -> ErasureRow:
 
 
 class _Erasing:
-    """One erasure in progress."""
-
     def __init__(self, runtime: Runtime, run: RunRow, erasure: ErasureRow) -> None:
         self.runtime, self.run, self.erasure = runtime, run, erasure
         self.tenant_id = run.tenant_id
@@ -162,7 +159,6 @@ class _Erasing:
                 await self._erase_tenant()
 
     async def _erase_person(self, subject: str) -> None:
-        """Erase the traces and memories of a person, batch by batch."""
         parameters = {"subject": subject, "limit": TRACES_PER_BATCH}
         while True:
             async with self.runtime.sessions.for_tenant(self.tenant_id) as session:

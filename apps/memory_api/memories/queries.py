@@ -73,22 +73,6 @@ async def get_memories(
     return {row.id: row for row in rows}
 
 
-async def find_missing_memories(
-    session: AsyncSession, project_id: str, memory_ids: Collection[UUID]
-) -> list[UUID]:
-    """Those of the IDs, in their order, that are no memory of the project, or a deleted one."""
-    if not memory_ids:
-        return []
-    query = select(MemoryRow.id).where(
-        MemoryRow.tenant_id == current_tenant_id(session),
-        MemoryRow.project_id == project_id,
-        MemoryRow.id.in_(memory_ids),
-        MemoryRow.status != MemoryStatus.DELETED,
-    )
-    existing = set((await session.scalars(query)).all())
-    return [memory_id for memory_id in memory_ids if memory_id not in existing]
-
-
 def has_any_tag(tags: Iterable[str]) -> ColumnElement[bool]:
     """The condition that a memory has one of these tags, in any case."""
     name = func.unnest(MemoryRow.tags).column_valued("tag_name")

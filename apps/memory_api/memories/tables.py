@@ -64,8 +64,6 @@ class LabelRow(Base):
 
 
 class MemoryRow(Base):
-    """One stored item of any kind."""
-
     __tablename__ = "memories"
     __table_args__ = (
         UniqueConstraint("tenant_id", "seq"),
@@ -306,8 +304,6 @@ class EntityRow(Base):
 
 
 class MemoryEntityRow(Base):
-    """A memory mentions an entity."""
-
     __tablename__ = "memory_entities"
     __table_args__ = (
         ForeignKeyConstraint(

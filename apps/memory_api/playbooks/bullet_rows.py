@@ -38,7 +38,6 @@ class BulletOrder(StrEnum):
 
 
 def bullet_cursor(row: MemoryRow, order: BulletOrder) -> Cursor:
-    """The position after a bullet in a list of this order."""
     key = row.key or ""
     if order is BulletOrder.KEY:
         return Cursor("bullets", (key,))
@@ -204,7 +203,6 @@ def is_awaiting_confirmation(bullet: Bullet) -> bool:
 
 
 def needs_reindex(before: Bullet | None, after: Bullet) -> bool:
-    """Whether the bullet must be indexed again."""
     if not is_active(after):
         return False
     if before is None or not is_active(before):
@@ -228,5 +226,4 @@ def to_state(playbook: PlaybookRow, bullets: Mapping[str, Bullet]) -> PlaybookSt
 
 
 def active_bullets_by_key(rows: Mapping[str, MemoryRow]) -> dict[str, Bullet]:
-    """The bullets among these rows that are not deleted."""
     return {key: to_bullet(row) for key, row in rows.items() if row.status != MemoryStatus.DELETED}

@@ -239,7 +239,6 @@ class _DeltaApplication:
         return key
 
     def _find_duplicate(self, content: str) -> str | None:
-        """The key of a bullet with the same content."""
         keys = self._keys_by_content.get(normalize_content(content)) if content.strip() else None
         return keys[0] if keys else None
 
@@ -285,7 +284,6 @@ class _DeltaApplication:
 
 
 def bullet_from_delta(delta: DeltaContextItem, key: str, section: str) -> Bullet:
-    """The bullet that an ADD creates."""
     return Bullet(
         id=key,
         section=section,

@@ -47,5 +47,4 @@ IfMatch = Annotated[int | None, Depends(read_if_match)]
 
 
 def set_etag(response: Response, version: int) -> None:
-    """Send the version as `ETag`, for `If-Match` of a later change."""
     response.headers["ETag"] = f'"{version}"'

@@ -237,7 +237,6 @@ async def list_versions(
 async def get_version_at(
     session: AsyncSession, scope: int, moment: datetime
 ) -> PlaybookVersionRow | None:
-    """The latest version created at `moment` or before."""
     return await session.scalar(
         select(PlaybookVersionRow)
         .where(

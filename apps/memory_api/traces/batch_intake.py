@@ -39,7 +39,7 @@ from memory_api.runs.chain import EVALUATE, REFLECT
 from memory_api.runs.queries import latest_runs
 from memory_api.traces.importers.formats import PART_FACTOR, ConvertedLine
 from memory_api.traces.intake import TraceIntake, duplicate_receipt
-from memory_api.traces.ndjson import MAX_LINE_BYTES, read_batches
+from memory_api.traces.ndjson import MAX_LINE_BYTES
 from memory_api.traces.queries import find_known_external_ids
 from memory_api.traces.redaction import redact_trace_isolated
 from memory_api.traces.schemas import CreateTraceRequest, RejectedLine, TraceReceipt
@@ -283,8 +283,6 @@ STORAGE_ERRORS = (
 
 
 class BatchResponseWriter:
-    """Writes the JSON response of a batch, result by result."""
-
     def __init__(self) -> None:
         self.stored = self.duplicates = self.rejected = 0
         self.file: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by chunks()
@@ -316,11 +314,6 @@ class BatchResponseWriter:
             self.file.seek(0)
             while chunk := self.file.read(RESPONSE_CHUNK_BYTES):
                 yield chunk
-
-
-async def accept_ndjson(intake: TraceIntake, body: AsyncIterable[bytes]) -> BatchResponseWriter:
-    """Stores the lines of a body; see `accept_batches`."""
-    return await accept_batches(intake, read_batches(body))
 
 
 async def accept_batches(

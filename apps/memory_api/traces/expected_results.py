@@ -44,7 +44,6 @@ def expected_answers(ground_truth: Any) -> list[str]:
 
 
 def declared_match(ground_truth: Any) -> MatchRule | None:
-    """The `match` of a stored ground truth."""
     match = _fields(ground_truth).get("match")
     return cast(MatchRule, match) if match in MATCH_RULES else None
 

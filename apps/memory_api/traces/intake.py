@@ -43,8 +43,6 @@ from memory_api.traces.tables import TraceRow
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The run that a request wants for its trace."""
-
     kind: str
     input: Mapping[str, Any] = field(default_factory=dict[str, Any])
     wait: bool = True

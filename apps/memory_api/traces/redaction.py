@@ -116,7 +116,6 @@ async def redact_each_event_isolated(
 
 
 def redact_change(body: Change) -> RedactedChange[Change]:
-    """The request without secrets."""
     kinds = Counter[str]()
     return RedactedChange(redact_fields(body, _CHANGE[type(body)], kinds), kinds)
 
@@ -220,7 +219,6 @@ def _has_secret_hints(fields: Fields) -> bool:
 
 
 def _text_size(fields: Fields) -> int:
-    """Characters of these fields."""
     return sum(len(text) for texts in _passes(fields) for text in texts)
 
 

@@ -32,14 +32,11 @@ from memory_api.core.secret_redaction import redact
 from memory_api.memories.erasure import add_tombstones
 from memory_api.tenants.audit_log import record_audit_event
 from memory_api.traces import examples, open_traces, queries
-from memory_api.traces.batch_intake import accept_batches, accept_ndjson
+from memory_api.traces.batch_intake import accept_batches
 from memory_api.traces.deletion import delete_traces
-from memory_api.traces.importers.formats import (
-    TraceFormat,
-    document_batches,
-    read_records,
-)
+from memory_api.traces.importers.formats import document_batches, read_records
 from memory_api.traces.intake import TraceIntake
+from memory_api.traces.ndjson import read_batches
 from memory_api.traces.open_traces import require_trace
 from memory_api.traces.redaction import RedactedChange, redact_change_isolated
 from memory_api.traces.schemas import (
@@ -52,6 +49,7 @@ from memory_api.traces.schemas import (
     ReflectMode,
     TraceEvent,
     TraceEventPage,
+    TraceFormat,
     TracePage,
     TraceReceipt,
     TraceState,
@@ -171,7 +169,7 @@ async def create_traces(
         body = await read_body(request, MAX_LARGE_BODY)
         batch = await accept_batches(intake, document_batches(body.raw, format, outcome_from))
     elif format == "hansei" and outcome_from is None:
-        batch = await accept_ndjson(intake, request.stream())
+        batch = await accept_batches(intake, read_batches(request.stream()))
     else:
         batch = await accept_batches(intake, read_records(request.stream(), format, outcome_from))
     return StreamingResponse(batch.chunks(), media_type="application/json")

@@ -39,6 +39,14 @@ ReflectMode = TypeAliasType("ReflectMode", Literal["auto", "always", "never"])
 at the task.
 """
 TraceState = TypeAliasType("TraceState", Literal["open", "closed"])
+TraceFormat = TypeAliasType(
+    "TraceFormat",
+    Literal[
+        "auto", "hansei", "openai", "openai-responses", "anthropic", "claude-code", "codex", "otel",
+        "langfuse", "langsmith", "tau-bench", "swe-agent",
+    ],
+)  # fmt: skip
+"""The format of the records of a body."""
 OwnData = Annotated[Metadata, BeforeValidator(lambda value: {} if value is None else value)]
 """Data of the client. Null means none."""
 

@@ -20,7 +20,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.errors import Conflict, InvalidRequest
 from memory_api.core.ids import new_id
 from memory_api.core.statements import fetch_column, fetch_rows, load_statement
-from memory_api.memories.queries import find_missing_memories
 from memory_api.traces.queries import get_trace, get_trace_by_external_id
 from memory_api.traces.redaction import redact_trace_isolated
 from memory_api.traces.schemas import CreateTraceRequest, Event, ReflectMode
@@ -28,6 +27,7 @@ from memory_api.traces.tables import TraceRow
 from memory_api.traces.tools import ToolDefinition, merge_tools
 
 INSERT_TRACES = load_statement("traces/storage.sql", "insert_traces")
+KNOWN_MEMORIES = load_statement("traces/storage.sql", "known_memories")
 INSERT_EVENTS = load_statement("traces/storage.sql", "insert_events")
 MAX_BATCH_CHARACTERS = 512 * 1024
 """Characters of the events that one statement stores, roughly."""
@@ -106,10 +106,16 @@ async def store_new_trace(session: AsyncSession, new: NewTrace) -> UUID:
 async def _check_related_memories(
     session: AsyncSession, project_id: str, memory_ids: Sequence[str]
 ) -> None:
-    missing = await find_missing_memories(session, project_id, list(map(UUID, memory_ids)))
-    if missing:
+    if not memory_ids:
+        return
+    parameters = {"project": project_id, "ids": memory_ids}
+    known = {
+        str(memory_id) for memory_id in await fetch_column(session, KNOWN_MEMORIES, parameters)
+    }
+    missing = next((memory_id for memory_id in memory_ids if memory_id not in known), None)
+    if missing is not None:
         raise InvalidRequest(
-            f"`related_memory_ids` contains {missing[0]}, which is no memory of this project.",
+            f"`related_memory_ids` contains {missing}, which is no memory of this project.",
             field="related_memory_ids",
         )
 
@@ -137,7 +143,6 @@ async def _stored_before(session: AsyncSession, trace_id: UUID) -> StoredTrace:
 
 
 async def add_events(session: AsyncSession, trace: TraceRow, events: Sequence[Event]) -> None:
-    """Appends events to a trace."""
     first = trace.event_count
     await _insert_event_batches(session, trace.id, _event_batches(events, first))
     trace.event_count = first + len(events)
@@ -244,7 +249,6 @@ def to_row(
     content: bytes,
     trace_id: UUID | None,
 ) -> dict[str, Any]:
-    """Column name → value of a new trace."""
     now = datetime.now(UTC)
     is_closed = body.state == "closed"
     return {

@@ -14,6 +14,11 @@ from json_populate_recordset(null::traces, cast(:rows as json))
 on conflict do nothing
 returning id
 
+-- name: known_memories
+-- Those of these IDs that are memories of a project, without deleted ones.
+select m.id from memories m
+where m.tenant_id = :tenant and m.project_id = :project and m.id = any(cast(:ids as uuid[])) and m.status <> 'deleted'
+
 -- name: insert_events
 -- Events of traces of one tenant: for each trace the seq of its first new event, and the events as a JSON array without defaults.
 insert into trace_events (tenant_id, trace_id, seq, event_id, event_type, content, timestamp, metadata, tool_name, error, agent)

@@ -81,7 +81,6 @@ class OpenAIEmbedder:
         return (await self.embed_documents([text]))[0]
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
     async def _embed(self, texts: list[str]) -> Vectors:

@@ -96,7 +96,6 @@ def _check_sections(
 
 
 def _change_reasons(results: Sequence[DeltaResult]) -> dict[str, str]:
-    """Key → the reason that the delta of the bullet gives."""
     reasons = {r.key: r.reason for r in results if r.key and r.action != "rejected"}
     for result in results:
         for bullet in result.absorbed:

@@ -96,17 +96,14 @@ class ChangePlan:
 
     @property
     def changed(self) -> dict[str, Bullet]:
-        """The bullets that are new or differ from `before`."""
         return {k: b for k, b in self.after.bullets.items() if self.before.get(k) != b}
 
     @property
     def active_count_change(self) -> int:
-        """Active bullets after the change minus those before it."""
         return _count_active(self.after.bullets) - _count_active(self.before)
 
     @property
     def bullets_to_embed(self) -> dict[str, Bullet]:
-        """The bullets that must be indexed again, by search text."""
         bullets = self.after.bullets.items()
         return {b.searchable_text: b for k, b in bullets if needs_reindex(self.before.get(k), b)}
 
@@ -121,8 +118,6 @@ ChangePlanner = Callable[[AsyncSession, PlaybookRow], Awaitable[ChangePlan]]
 
 @dataclass(frozen=True)
 class ChangeConditions:
-    """The conditions of a change."""
-
     if_match: int | None = None
     create_missing: bool = False
     """Create a missing playbook."""

@@ -164,8 +164,6 @@ async def _set_positions(
 
 @dataclass
 class _BulletWriter:
-    """Writes the bullets of one version."""
-
     session: AsyncSession
     playbook: PlaybookRow
     ref: PlaybookRef

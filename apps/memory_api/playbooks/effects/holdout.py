@@ -28,8 +28,6 @@ _RANGE = 2.0**64  # number of values of 8 random bytes
 
 @dataclass(frozen=True)
 class HoldoutDraw:
-    """The bullet that was drawn, and whether it is withheld."""
-
     candidate: str
     held_out: bool
 

@@ -35,7 +35,6 @@ class DifferentBullets:
 async def list_first_active_bullets(
     session: AsyncSession, scope: int, version: int, limit: int
 ) -> Sequence[StatementRow]:
-    """The first active bullets of a version, by position and then by age."""
     parameters = {"scope": scope, "version": version, "ids": None, "limit": limit}
     return await fetch_rows(session, FIRST_ACTIVE_BULLETS, parameters)
 

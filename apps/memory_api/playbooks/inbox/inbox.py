@@ -212,7 +212,6 @@ def _first_batch(rows: Sequence[InboxLessonRow], size: int) -> Sequence[InboxLes
 async def _require_free(
     session: AsyncSession, curation: PlaybookCurationRow, *own_run_ids: UUID
 ) -> None:
-    """Raises `CurationBusy` if another run curates this playbook."""
     active = curation.active_run_id
     if active is None or active in own_run_ids:
         return

@@ -54,7 +54,6 @@ async def lock_curation(session: AsyncSession, scope: int) -> PlaybookCurationRo
 
 
 async def get_curation(session: AsyncSession, scope: int) -> PlaybookCurationRow | None:
-    """The state of the playbook's curation, without a lock."""
     return await session.scalar(
         select(PlaybookCurationRow).where(
             PlaybookCurationRow.tenant_id == current_tenant_id(session),
@@ -73,7 +72,6 @@ async def find_unfinished_runs(session: AsyncSession, run_ids: Collection[UUID])
 async def list_oldest_lessons(
     session: AsyncSession, scope: int, limit: int
 ) -> Sequence[InboxLessonRow]:
-    """The lessons in the inbox, oldest first."""
     rows = await session.scalars(
         select(InboxLessonRow)
         .where(
@@ -103,7 +101,6 @@ async def list_taken_lessons(
 
 
 async def count_lessons(session: AsyncSession, scope: int, limit: int) -> int:
-    """The number of lessons in the inbox, at most `limit`."""
     return await fetch_value(session, _COUNT_LESSONS, {"scope": scope, "limit": limit})
 
 
@@ -122,7 +119,6 @@ async def is_reflecting(
 
 
 async def release_lessons(session: AsyncSession, scope: int) -> None:
-    """No curation has taken a lesson of this inbox any more."""
     await session.execute(
         update(InboxLessonRow)
         .where(
@@ -135,7 +131,6 @@ async def release_lessons(session: AsyncSession, scope: int) -> None:
 
 
 async def delete_lessons(session: AsyncSession, scope: int, ids: Collection[UUID]) -> None:
-    """Remove decided lessons from the inbox."""
     if not ids:
         return
     await session.execute(

@@ -84,7 +84,6 @@ def add_proposal(
     author: ChangeAuthor,
     sources: DeltaSources,
 ) -> ProposalRow:
-    """Adds a waiting proposal to the session."""
     proposal = ProposalRow(
         tenant_id=current_tenant_id(session),
         id=new_id(),

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_core import to_json
-from typing_extensions import TypeAliasType
 
 from memory_api.core.errors import (
     HanseiError,
@@ -24,16 +23,8 @@ from memory_api.traces.importers import agent_logs, exports
 from memory_api.traces.importers.agent_logs import Fields, Record
 from memory_api.traces.importers.export_scores import find_subject, score_outcome
 from memory_api.traces.ndjson import MAX_BATCH_LINES, MAX_LINE_BYTES, Line, read_batches
+from memory_api.traces.schemas import TraceFormat
 from memory_api.traces.storage import content_external_id
-
-TraceFormat = TypeAliasType(
-    "TraceFormat",
-    Literal[
-        "auto", "hansei", "openai", "openai-responses", "anthropic", "claude-code", "codex", "otel",
-        "langfuse", "langsmith", "tau-bench", "swe-agent",
-    ],
-)  # fmt: skip
-"""The format of the records of a body."""
 
 MAX_SESSION_BYTES = 64 * 1024 * 1024
 MAX_SESSION_LINES = 100_000

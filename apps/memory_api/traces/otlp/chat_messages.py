@@ -37,8 +37,6 @@ _DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 
 @dataclass(frozen=True)
 class Messages:
-    """What a model call received and returned."""
-
     inputs: list[Message]
     outputs: list[Message]
 

@@ -42,7 +42,6 @@ class ExportSlots:
 
     @contextmanager
     def take(self) -> Generator[None]:
-        """Raises `TooManyRequests` if none is free."""
         if self._active >= MAX_CONCURRENT_REQUESTS:
             raise TooManyRequests(
                 "Too many export requests at once. The exporter sends these spans again.",

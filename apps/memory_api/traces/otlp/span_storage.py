@@ -45,16 +45,12 @@ LATE_SPAN_DELAY = timedelta(seconds=10)
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """What a request states for all its spans."""
-
     project_id: str | None = None
     playbook: str | None = None
 
 
 @dataclass(frozen=True)
 class TraceDraft:
-    """Spans of one trace, redacted."""
-
     group: SpanGroup
     row: Mapping[str, Any]
     """The row of the trace, if it is new."""
