@@ -4,7 +4,6 @@ transaction.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from pgvector import HalfVector
+from pydantic_core import to_json
 from sqlalchemy import BigInteger, any_, delete, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -43,7 +43,7 @@ BATCH_SIZE = 1_000
 """Maximum number of memories in one statement, which limits the memory that the server needs."""
 
 Columns = dict[str, Any]
-"""The columns of one new memory as JSON values. Missing columns get their default."""
+"""The columns of one new memory. Missing columns get their default."""
 T = TypeVar("T")
 
 
@@ -87,6 +87,17 @@ class InsertedMemory:
     created_at: datetime
 
 
+_GIVEN_COLUMNS = (
+    *("scope_id", "kind", "section", "status", "tags", "error_category", "importance"),
+)
+"""The columns of an `InsertedMemory` that the database does not compute."""
+_DRAFT_COLUMNS = (
+    *("id", "project_id", "kind", "key", "section", "title", "when_to_use", "content"),
+    *("searchable_text", "keywords", "importance", "confidence", "source", "status"),
+    *("awaiting_confirmation", "error_category", "outcome", "session_id", "trace_id"),
+    *("source_event_ids", "metadata"),
+)
+"""The columns that a `MemoryDraft` has under the same name."""
 IndexedPair = tuple[Indexable, PreparedMemory]
 """A memory, with its terms and vectors."""
 
@@ -120,27 +131,12 @@ async def insert_rows(session: AsyncSession, rows: Sequence[Columns]) -> list[In
     """Inserts memories without indexing them. Returns them in the given order."""
     inserted: list[InsertedMemory] = []
     for batch in _batches(rows):
-        text = json.dumps(batch, ensure_ascii=False)
-        result = await fetch_rows(session, INSERT_MEMORIES, {"rows": text})
-        returned = {str(row.id): row for row in result}
-        inserted += [_to_inserted(row, returned[row["id"]]) for row in batch]
+        result = await fetch_rows(session, INSERT_MEMORIES, {"rows": to_json(batch).decode()})
+        returned = {row.id: row for row in result}
+        for row in batch:
+            given = {name: row[name] for name in _GIVEN_COLUMNS}
+            inserted.append(InsertedMemory(**given, **returned[row["id"]]))
     return inserted
-
-
-def _to_inserted(row: Columns, returned: Any) -> InsertedMemory:
-    return InsertedMemory(
-        id=returned.id,
-        seq=returned.seq,
-        scope_id=row["scope_id"],
-        kind=row["kind"],
-        section=row["section"],
-        status=row["status"],
-        tags=row["tags"],
-        error_category=row["error_category"],
-        importance=row["importance"],
-        confidence_score=returned.confidence_score,
-        created_at=returned.created_at,
-    )
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -301,40 +297,15 @@ async def fold_scope_stats(session: AsyncSession) -> None:
 def to_columns(session: AsyncSession, item: PreparedMemory, scope: int) -> Columns:
     """The columns of a memory that is not inserted yet."""
     draft = item.draft
-    return {
-        "tenant_id": str(current_tenant_id(session)),
-        "id": str(draft.id),
-        "project_id": draft.project_id,
-        "layer": LAYER_BY_KIND[draft.kind].value,
-        "kind": draft.kind.value,
+    return {name: getattr(draft, name) for name in _DRAFT_COLUMNS} | {
+        "tenant_id": current_tenant_id(session),
+        "layer": LAYER_BY_KIND[draft.kind],
         "scope_id": scope,
-        "key": draft.key,
-        "section": draft.section,
-        "title": draft.title,
-        "when_to_use": draft.when_to_use,
-        "content": draft.content,
-        "searchable_text": draft.searchable_text,
-        "keywords": list(draft.keywords),
         "tags": fold_tags(draft.tags),
-        "importance": draft.importance,
-        "confidence": draft.confidence,
-        "source": draft.source,
-        "status": draft.status.value,
-        "awaiting_confirmation": draft.awaiting_confirmation,
-        "error_category": draft.error_category,
-        "outcome": draft.outcome,
-        "session_id": draft.session_id,
-        "trace_id": _uuid_text(draft.trace_id),
-        "source_event_ids": list(draft.source_event_ids),
-        "metadata": draft.metadata,
         "terms": sorted(item.weights),
         "tokenizer": TOKENIZER_VERSION,
         "fingerprint": f"\\x{item.fingerprint.hex()}",
         "change_reason": draft.reason,
         "change_actor": draft.actor,
-        "change_run_id": _uuid_text(draft.run_id),
+        "change_run_id": draft.run_id,
     }
-
-
-def _uuid_text(value: UUID | None) -> str | None:
-    return None if value is None else str(value)
