@@ -15,7 +15,7 @@ from memory_api.bootstrap import build_runtime
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.errors import HanseiError
 from memory_api.core.ids import new_id
-from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.bullet_rows import to_bullets
 from memory_api.playbooks.deltas import apply_deltas
 from memory_api.playbooks.editing.edits import (
     apply_deltas_to_playbook,
@@ -134,7 +134,7 @@ async def test_two_writers_make_one_history(writers: Writers, api: AsyncClient, 
             now = await load_playbook(session, playbook)
             then = await list_bullets_as_of(session, playbook.scope_id, playbook.version)
             assert playbook.active_count == sum(b.status == "active" for b in now.bullets)
-        assert [said(to_bullet(row)) for row in then] == [said(b) for b in now.bullets]
+        assert [said(b) for b in to_bullets(then)] == [said(b) for b in now.bullets]
         seen[playbook.version] = [said(b) for b in now.bullets]
     assert {"written", "voted", "not_found", "invalid"} <= set(outcomes)
     async with writers.one.sessions.for_tenant(writers.tenant_id) as session:
@@ -145,7 +145,7 @@ async def test_two_writers_make_one_history(writers: Writers, api: AsyncClient, 
         assert len(set(times)) == len(times)
         for version, bullets in seen.items():
             rows = await list_bullets_as_of(session, playbook.scope_id, version)
-            assert [said(to_bullet(row)) for row in rows] == bullets
+            assert [said(b) for b in to_bullets(rows)] == bullets
     assert await Book(api).problems() == []
 
 

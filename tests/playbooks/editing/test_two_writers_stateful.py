@@ -23,7 +23,7 @@ from memory_api.core.db import Sessions, open_engine
 from memory_api.core.errors import HanseiError
 from memory_api.core.ids import new_id, to_tenant_id
 from memory_api.core.settings import Settings
-from memory_api.playbooks.bullet_rows import to_bullet
+from memory_api.playbooks.bullet_rows import to_bullets
 from memory_api.playbooks.deltas import DeltaError, apply_deltas
 from memory_api.playbooks.editing.edits import apply_deltas_to_playbook, require_playbook
 from memory_api.playbooks.editing.plan import ChangeResult
@@ -163,7 +163,7 @@ class TwoWriters(RuleBasedStateMachine):
                 return PlaybookState()
             bullets = {b.id: b for b in (await load_playbook(session, playbook)).bullets}
             then = await list_bullets_as_of(session, playbook.scope_id, playbook.version)
-            assert {row.key: to_bullet(row) for row in then} == bullets
+            assert {b.id: b for b in to_bullets(then)} == bullets
             known = await list_versions(session, playbook.scope_id, limit=1_000)
             assert [row.version for row in known] == list(range(playbook.version, 0, -1))
             return PlaybookState(bullets, (), playbook.key_counters, playbook.aliases)
