@@ -101,57 +101,40 @@ cross join lateral (
     group by r.section
 ) c;
 
-create view questions.bullet_lifetimes with (security_invoker = true) as
-select m.tenant_id, p.project_id, p.name playbook, m.key, m.section, m.status, m.created_at born_at, helpful.created_at first_helpful_at,
-       ended.created_at retired_at, ended.change_type retired_by,
-       extract(epoch from helpful.created_at - m.created_at)::float8 / 86400 days_to_first_helpful,
-       extract(epoch from coalesce(ended.created_at, now()) - m.created_at)::float8 / 86400 days_lived
-from playbooks p
-join memories m on m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null
-left join lateral (
-    select v.created_at from counted_verdicts v
-    where v.tenant_id = m.tenant_id and v.bullet_id = m.id and v.tag = 'helpful'
-    order by v.created_at limit 1
-) helpful on true
-left join lateral (
-    select r.created_at, r.change_type from memory_revisions r
-    where m.status in ('archived', 'deleted') and r.tenant_id = m.tenant_id and r.memory_id = m.id
-      and r.change_type in ('archived', 'deleted')
-    order by r.revision desc limit 1
-) ended on true;
-
--- Kaplan and Meier (1958) with Greenwood's standard error. Time in whole days. born_month is null for all bullets together.
+-- Kaplan and Meier (1958). Time in whole days since a bullet was added. A bullet is in use while it is active: quarantine, archive and deletion
+-- end its use, a release or a restore begins it again. One that was never active left on its first day.
 create view questions.survival with (security_invoker = true) as
-with spells as (
-    select l.tenant_id, l.project_id, l.playbook, c.born_month, e.event, floor(e.days)::int as day, e.observed
-    from questions.bullet_lifetimes l
-    cross join lateral (values (null::date), (date_trunc('month', l.born_at at time zone 'UTC')::date)) c(born_month)
-    cross join lateral (values
-        ('retirement', l.days_lived, l.retired_at is not null),
-        ('first_helpful_verdict', coalesce(l.days_to_first_helpful, l.days_lived), l.first_helpful_at is not null)
-    ) e(event, days, observed)
-), steps as (
-    select tenant_id, project_id, playbook, born_month, event, day, count(*) filter (where observed) event_count,
-           count(*) filter (where not observed) censored_count
-    from spells
-    group by tenant_id, project_id, playbook, born_month, event, day
+with lifetimes as (
+    select m.tenant_id, p.project_id, p.name playbook, m.created_at added_at, helpful.created_at first_helpful_at, ended.created_at left_use_at
+    from playbooks p
+    join memories m on m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null
+    left join lateral (
+        select v.created_at from counted_verdicts v
+        where v.tenant_id = m.tenant_id and v.bullet_id = m.id and v.tag = 'helpful'
+        order by v.created_at limit 1
+    ) helpful on true
+    left join lateral (
+        select r.created_at from memory_revisions r
+        where m.status <> 'active' and r.tenant_id = m.tenant_id and r.memory_id = m.id
+          and r.revision > coalesce((select max(a.revision) from memory_revisions a
+                                     where a.tenant_id = m.tenant_id and a.memory_id = m.id and a.status = 'active'), 0)
+        order by r.revision limit 1
+    ) ended on true
+), days as (
+    select l.tenant_id, l.project_id, l.playbook, e.event,
+           floor(extract(epoch from coalesce(e.observed_at, now()) - l.added_at) / 86400)::int as day, e.observed_at is not null observed
+    from lifetimes l
+    cross join lateral (values ('left_use', l.left_use_at), ('first_helpful_verdict', l.first_helpful_at)) e(event, observed_at)
 ), risks as (
-    select s.*, (sum(event_count + censored_count) over (
-        partition by tenant_id, project_id, playbook, born_month, event order by day desc
-    ))::bigint at_risk_count
-    from steps s
-), products as (
-    select r.*,
-           exp(sum(case when event_count = at_risk_count then '-infinity'::float8
-                        else ln(1 - event_count::float8 / at_risk_count) end) over curve) survival,
-           sum(case when event_count = at_risk_count then 0
-                    else event_count::float8 / (at_risk_count::float8 * (at_risk_count - event_count)) end) over curve variance
-    from risks r
-    window curve as (partition by tenant_id, project_id, playbook, born_month, event order by day)
+    select tenant_id, project_id, playbook, event, day, count(*) filter (where observed) event_count,
+           (sum(count(*)) over (partition by tenant_id, project_id, playbook, event order by day desc))::bigint at_risk_count
+    from days
+    group by tenant_id, project_id, playbook, event, day
 )
-select tenant_id, project_id, playbook, born_month, event, day, at_risk_count, event_count, censored_count, survival,
-       survival * sqrt(variance) std_error
-from products;
+select tenant_id, project_id, playbook, event, day, at_risk_count, event_count,
+       exp(sum(case when event_count = at_risk_count then '-infinity'::float8 else ln(1 - event_count::float8 / at_risk_count) end) over curve) survival
+from risks
+window curve as (partition by tenant_id, project_id, playbook, event order by day);
 
 create view questions.verdicts with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.day, c.section, c.judge, c.model, c.helpful_count, c.harmful_count, c.neutral_count
@@ -159,7 +142,7 @@ from questions.days d
 cross join lateral (
     select m.scope_id, m.section, v.judge, call.model, count(*) filter (where v.tag = 'helpful') helpful_count,
            count(*) filter (where v.tag = 'harmful') harmful_count, count(*) filter (where v.tag = 'neutral') neutral_count
-    from bullet_verdicts v
+    from counted_verdicts v
     join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id
     left join lateral (
         select l.model from llm_calls l

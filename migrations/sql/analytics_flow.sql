@@ -32,22 +32,29 @@ cross join lateral (
     where t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
       and t.created_at >= d.starts_at and t.created_at < d.ends_at
     union all
-    select 8, 'bullets_judged', count(distinct v.bullet_id) from bullet_verdicts v
+    select 8, 'bullets_judged', count(distinct v.bullet_id) from counted_verdicts v
     join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id and m.scope_id = p.scope_id
     where v.tenant_id = p.tenant_id and v.created_at >= d.starts_at and v.created_at < d.ends_at
 ) s(stage_number, stage, count)
 where s.count > 0;
 
--- A query is covered if it was answered with a bullet that matches it: with a best score of 0.3 or more. A render of a whole small
--- playbook hands out all bullets, each with its score, so its query is covered or weak like any other. Retrievals of the hold-outs do
--- not count: what they lack was withheld.
+-- How well what was handed out fits its query, by the score of the best bullet: the `match` of a search (MIN_RELEVANCE in
+-- memories/search/query.py). Null if the scores are not known.
+create function questions.match_of(bullet_keys text[], best_score float8) returns text language sql immutable
+return case when bullet_keys = '{}' then 'none' when best_score >= 0.45 then 'strong' when best_score >= 0.25 then 'weak'
+            when best_score is not null then 'none' end;
+
+-- The match of a query is that of its best bullet. A render of a whole small playbook hands out all bullets, each with its score. Retrievals
+-- of the hold-outs do not count: what they lack was withheld.
 create view questions.coverage with (security_invoker = true) as
-select p.tenant_id, p.project_id, p.name playbook, d.day, c.retrieval_count, c.empty_count, c.weak_count, c.median_best_score
+select p.tenant_id, p.project_id, p.name playbook, d.day, c.retrieval_count, c.strong_count, c.weak_count, c.unmatched_count, c.median_best_score
 from playbooks p
 join questions.days d on d.tenant_id = p.tenant_id
 cross join lateral (
-    select count(*) retrieval_count, count(*) filter (where r.bullet_keys = '{}') empty_count,
-           count(*) filter (where best.score < 0.3) weak_count, percentile_cont(0.5) within group (order by best.score) median_best_score
+    select count(*) retrieval_count, count(*) filter (where questions.match_of(r.bullet_keys, best.score) = 'strong') strong_count,
+           count(*) filter (where questions.match_of(r.bullet_keys, best.score) = 'weak') weak_count,
+           count(*) filter (where questions.match_of(r.bullet_keys, best.score) = 'none') unmatched_count,
+           percentile_cont(0.5) within group (order by best.score) median_best_score
     from retrievals r
     cross join lateral (select max(s.score)::float8 score from unnest(r.scores) s(score)) best
     where r.tenant_id = p.tenant_id and r.scope_id = p.scope_id and r.query <> '' and r.advice_held_out is not true and not r.held_out
@@ -61,7 +68,7 @@ select p.tenant_id, p.project_id, p.name playbook, r.created_at, r.kind, r.query
 from playbooks p
 join retrievals r on r.tenant_id = p.tenant_id and r.scope_id = p.scope_id
 cross join lateral (select max(s.score)::float8 score from unnest(r.scores) s(score)) best
-where r.query <> '' and r.advice_held_out is not true and not r.held_out and (r.bullet_keys = '{}' or best.score < 0.3);
+where r.query <> '' and r.advice_held_out is not true and not r.held_out and questions.match_of(r.bullet_keys, best.score) = 'none';
 
 create view questions.contradictions with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, a.key, b.key other_key, a.status, b.status other_status, a.content, b.content other_content,
@@ -90,78 +97,36 @@ cross join lateral (
     group by l.project, l.playbook, l.purpose, l.provider, l.model
 ) c;
 
-create view questions.trace_costs with (security_invoker = true) as
-select t.tenant_id, t.project_id, t.playbook, t.id trace_id, t.created_at, t.task_key, t.outcome, c.call_count, c.input_tokens,
-       c.output_tokens, c.cost_usd
-from traces t
-cross join lateral (
-    select count(*) call_count, coalesce(sum(l.input_tokens), 0) input_tokens, coalesce(sum(l.output_tokens), 0) output_tokens,
-           coalesce(sum(l.cost_usd), 0) cost_usd
-    from runs r
-    join llm_calls l on l.tenant_id = r.tenant_id and l.run_id = r.id
-    where r.tenant_id = t.tenant_id and r.trace_id = t.id
-) c;
-
-create view questions.lesson_costs with (security_invoker = true) as
-select l.tenant_id, l.project_id, t.playbook, l.memory_id, l.kind, l.trace_id, l.created_at, l.calls call_count, l.cost_usd
-from lesson_costs l
-left join traces t on t.tenant_id = l.tenant_id and t.id = l.trace_id;
-
-create view questions.bullet_costs with (security_invoker = true) as
-select p.tenant_id, p.project_id, p.name playbook, m.key, m.section, m.status, m.content, m.created_at,
-       m.status in ('active', 'quarantined') is_surviving, c.lesson_count, c.trace_count, c.cost_usd
-from playbooks p
-join memories m on m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null
-cross join lateral (
-    select count(*) lesson_count, count(distinct x.trace_id) trace_count, coalesce(sum(x.cost_usd), 0) cost_usd
-    from memory_links l
-    join lesson_costs x on x.tenant_id = l.tenant_id and x.memory_id = l.target_id
-    where l.tenant_id = m.tenant_id and l.source_id = m.id and l.relation = 'derived_from' and l.target_kind = 'memory'
-) c;
-
+-- What a playbook has cost so far, and what came of it. A bullet in use is an active one.
 create view questions.unit_costs with (security_invoker = true) as
-select p.tenant_id, p.project_id, p.name playbook, u.month, c.cost_usd, n.trace_count, n.lesson_count, n.bullet_count, n.surviving_count,
+select p.tenant_id, p.project_id, p.name playbook, coalesce(c.cost_usd, 0) cost_usd, n.trace_count, n.lesson_count, n.bullet_count,
        c.cost_usd / nullif(n.trace_count, 0) usd_per_trace, c.cost_usd / nullif(n.lesson_count, 0) usd_per_lesson,
-       c.cost_usd / nullif(n.surviving_count, 0) usd_per_surviving_bullet
+       c.cost_usd / nullif(n.bullet_count, 0) usd_per_bullet
 from playbooks p
-cross join lateral (
-    select s.midnight::date as month, s.midnight at time zone 'UTC' as starts_at, (s.midnight + interval '1 month') at time zone 'UTC' as ends_at
-    from generate_series(date_trunc('month', p.created_at at time zone 'UTC'), now() at time zone 'UTC', interval '1 month') s(midnight)
-) u
-cross join lateral (
-    select coalesce(sum(l.cost_usd), 0) cost_usd from llm_call_details l
-    where l.tenant_id = p.tenant_id and l.project = p.project_id and l.playbook = p.name
-      and l.created_at >= u.starts_at and l.created_at < u.ends_at
-) c
+left join playbook_costs c on c.tenant_id = p.tenant_id and c.project_id = p.project_id and c.playbook = p.name
 cross join lateral (
     select (select count(*) from traces t
-            where t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
-              and t.created_at >= u.starts_at and t.created_at < u.ends_at) trace_count,
+            where t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name) trace_count,
            (select count(*) from memories m
             join traces t on t.tenant_id = m.tenant_id and t.id = m.trace_id and t.playbook = p.name
-            where m.tenant_id = p.tenant_id and m.project_id = p.project_id and m.kind in ('strategy', 'insight')
-              and m.created_at >= u.starts_at and m.created_at < u.ends_at) lesson_count,
-           b.bullet_count, b.surviving_count
-    from (
-        select count(*) bullet_count, count(*) filter (where m.status in ('active', 'quarantined')) surviving_count
-        from memories m
-        where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null
-          and m.created_at >= u.starts_at and m.created_at < u.ends_at
-    ) b
-) n;
+            where m.tenant_id = p.tenant_id and m.project_id = p.project_id and m.kind in ('strategy', 'insight')) lesson_count,
+           (select count(*) from memories m
+            where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null and m.status = 'active') bullet_count
+) n
+where p.deleted_at is null;
 
 create view questions.error_categories with (security_invoker = true) as
 select p.tenant_id, p.project_id, p.name playbook, d.day, c.error_category, c.reflection_count, c.failed_count
 from playbooks p
 join questions.days d on d.tenant_id = p.tenant_id
 cross join lateral (
-    select m.error_category, count(*) reflection_count,
+    select nullif(m.error_category, 'unknown_error') error_category, count(*) reflection_count,
            count(*) filter (where m.outcome in ('failure', 'error', 'timeout')) failed_count
     from memories m
     join traces t on t.tenant_id = m.tenant_id and t.id = m.trace_id and t.playbook = p.name
-    where m.tenant_id = p.tenant_id and m.project_id = p.project_id and m.kind = 'reflection' and m.error_category is not null
+    where m.tenant_id = p.tenant_id and m.project_id = p.project_id and m.kind = 'reflection'
       and m.created_at >= d.starts_at and m.created_at < d.ends_at
-    group by m.error_category
+    group by 1
 ) c;
 
 -- Without the view `days`: an agent run needs no playbook.

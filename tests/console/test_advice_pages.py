@@ -58,9 +58,9 @@ async def test_traces_are_counted_and_filtered_by_advice(
 async def test_trace_says_which_advice_it_had(owner_of, api, runtime, monkeypatch) -> None:
     sent = await send_traces(api, runtime, monkeypatch)
     pages = {kind: plain(await owner_of.get(f"/console/traces/{id}")) for kind, id in sent.items()}
-    assert re.search(r"Advice in its prompt ?One bullet: \S+ \(cited\)", pages["with"])
-    assert "None: a control." in pages["control"]
-    assert "reflect=never, as controls without advice are" in pages["control"]
+    assert re.search(r"Advice in its prompt ?One bullet: \S+ \(used\)", pages["with"])
+    assert "None: a control, which the hold-out left without advice." in pages["control"]
+    assert "the client asked for it when it sent the trace" in pages["control"]
     assert "the trace names no retrieval" in pages["none"]
 
 

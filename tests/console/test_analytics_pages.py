@@ -49,7 +49,8 @@ async def test_agents_get_better_is_the_first_question(owner_of) -> None:
     page = (await owner_of.get(URL)).text
     listed = re.findall(r'href="/console/analytics/(\w+)"', page)
     assert listed[0] == "improvement"
-    assert sorted(listed) == sorted(question.value for question in Question)
+    assert sorted(set(listed)) == sorted(question.value for question in Question)
+    assert page.count("Do agents get better") >= 2, "its answer comes first"
 
 
 async def test_improvement_compares_runs_with_and_without_advice(
@@ -97,11 +98,12 @@ async def test_bullet_that_is_never_alone_has_no_effect_on_any_page(
         await book.trace(playbook="book", outcome=outcome, retrieval_id=block["retrieval_id"])
         await book.trace(playbook="book", outcome="failure")
     page = (await owner_of.get(f"{URL}/effects")).text
-    assert "Unknown for all 3 bullets: each was always served together with others" in page
+    reason = "No agent run that had other bullets went without it since it was added"
+    assert f"Unknown for all 3 bullets. {reason}" in page
     assert "Do agents get better?</a>" in page
     assert "<figure" not in page, "an unknown effect is no bar of 0"
     life = (await owner_of.get(f"/console/playbooks/book/bullets/{KEYS[0]}")).text
-    assert f"Unknown: it was always served together with {KEYS[1]}, {KEYS[2]}." in life
+    assert f"Unknown. {reason}" in life
     for text in (page, life):
         assert re.search(r"67 %.{0,400}?2 (of|/) 3", text, re.DOTALL), "the same figure"
 
@@ -163,5 +165,6 @@ def test_weeks_without_a_side_are_gaps() -> None:
     rows = [week(1, None, 0.25), week(8, 0.75, 0.5)]
     rows += [row | {"playbook": "other"} for row in rows]
     chart = draw_answer(Question.IMPROVEMENT, "", rows, load_translation("en"))
+    assert chart is not None
     assert list(chart.names) == ["Success with advice", "Success without advice"]
     assert [list(values) for _, values in chart.rows] == [["–", "25 %"], ["75 %", "50 %"]]

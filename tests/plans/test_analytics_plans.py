@@ -33,18 +33,16 @@ LARGE = ("memory_revisions", "bullet_verdicts", "traces", "retrievals", "llm_cal
 """The tables that grow with time."""
 MAX_SHARE = 0.5
 """The share of a table that a question about a month may read. A month is 0.085 of the year.
-`verdict_drift` reads two months, `unit_costs` reads traces several times.
+`verdict_drift` reads two months.
 """
 READS_ONCE = {Question.EFFECTS: 0.2}
 """`effects` reads the retrievals of the month once, and its traces twice."""
 WHOLE_LIFE = {
     Question.BULLETS: {"memory_revisions"},
     Question.SURVIVAL: {"memory_revisions", "bullet_verdicts"},
-    Question.LESSON_COSTS: {"traces"},
+    Question.UNIT_COSTS: {"traces", "llm_calls"},
 }
-"""Questions about more than the period, and the tables that they may read. `lesson_costs` hashes
-the traces as long as there are few.
-"""
+"""Questions about more than the period, and the tables that they may read."""
 
 
 @pytest.fixture(scope="module")

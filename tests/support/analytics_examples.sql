@@ -18,15 +18,10 @@ select day, section, created_count, changed_count, quarantined_count, deleted_co
 from analytics.churn
 where playbook = 'support' and day between '2025-07-25' and '2025-07-26' order by day, section
 
--- name: bullet_lifetimes
-select key, born_at, days_to_first_helpful, retired_at, retired_by
-from analytics.bullet_lifetimes
-where playbook = 'support' and retired_at is not null order by born_at
-
 -- name: survival
-select event, day, at_risk_count, event_count, survival, std_error
+select event, day, at_risk_count, event_count, survival
 from analytics.survival
-where playbook = 'support' and born_month is null and event = 'retirement' and event_count > 0 order by day
+where playbook = 'support' and event = 'left_use' and event_count > 0 order by day limit 5
 
 -- name: verdicts
 select judge, model, sum(helpful_count) helpful, sum(harmful_count) harmful
@@ -61,9 +56,9 @@ from analytics.improvement('2025-07-01', '2025-08-01')
 where playbook is null order by week nulls first limit 4
 
 -- name: coverage
-select day, retrieval_count, empty_count, weak_count, median_best_score
+select day, retrieval_count, strong_count, weak_count, unmatched_count, median_best_score
 from analytics.coverage
-where playbook = 'support' and empty_count + weak_count > 0 order by day limit 3
+where playbook = 'support' and weak_count + unmatched_count > 0 order by day limit 3
 
 -- name: uncovered_queries
 select created_at, kind, query, best_score, bullet_count
@@ -91,25 +86,10 @@ from analytics.costs
 where playbook = 'support' and day between '2025-07-01' and '2025-07-31'
 group by model, purpose order by model, purpose
 
--- name: trace_costs
-select created_at, task_key, outcome, call_count, cost_usd
-from analytics.trace_costs
-where playbook = 'support' and created_at >= '2025-07-01' order by cost_usd desc, created_at limit 3
-
--- name: lesson_costs
-select kind, count(*) lessons, sum(cost_usd) usd
-from analytics.lesson_costs
-where playbook = 'support' group by kind order by kind
-
--- name: bullet_costs
-select key, status, lesson_count, cost_usd, is_surviving
-from analytics.bullet_costs
-where playbook = 'support' order by cost_usd desc, key limit 3
-
 -- name: unit_costs
-select month, cost_usd, trace_count, surviving_count, usd_per_trace, usd_per_surviving_bullet
+select cost_usd, trace_count, bullet_count, usd_per_trace, usd_per_bullet
 from analytics.unit_costs
-where playbook = 'support' and trace_count > 0 order by month
+where playbook = 'support'
 
 -- name: agent_runs
 select confidence_band, state, sum(run_count) run_count, sum(right_count) right_count, sum(wrong_count) wrong_count

@@ -15,6 +15,8 @@ WEEKS = 12
 """Weeks that the question is about, wherever nobody sets a period. The view has the same."""
 TARGET = 0.10
 """The difference that enough runs would show: the half width of the interval, 0 to 1."""
+RECENT_WEEKS = 2
+"""The weeks of a trend that are compared with those before. The last one is not over."""
 MIN_RUNS = 10
 """Runs of each side below which no shares are compared."""
 _Z = 1.959963984540054
@@ -69,6 +71,40 @@ def improvement_of(rows: Sequence[Mapping[str, Any]], share: float) -> Improveme
     whole = [row for row in rows if row["playbook"] is None]
     total = next((row for row in whole if row["week"] is None), None)
     return Improvement([row for row in whole if row["week"] is not None], total, share)
+
+
+@dataclass(frozen=True)
+class PlaybookTrend:
+    """Runs and successes of a playbook: with advice, of the last `RECENT_WEEKS` and before, and of
+    controls. Without a hold-out, all runs count as runs with advice.
+    """
+
+    recent: tuple[int, int]
+    earlier: tuple[int, int]
+    controls: tuple[int, int]
+
+    @property
+    def advised(self) -> tuple[int, int]:
+        return self.recent[0] + self.earlier[0], self.recent[1] + self.earlier[1]
+
+
+def trends_of(rows: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, PlaybookTrend]:
+    """Playbook → its trend. `rows` answer the question `improvement`."""
+    first = first_week(now) + timedelta(weeks=WEEKS - RECENT_WEEKS)
+    names = {row["playbook"] for row in rows if row["playbook"] is not None}
+
+    def sum_up(own: Sequence[Mapping[str, Any]], runs: str, successes: str) -> tuple[int, int]:
+        return sum(row[runs] for row in own), sum(row[successes] for row in own)
+
+    trends: dict[str, PlaybookTrend] = {}
+    for name in sorted(names):
+        own = [row for row in rows if row["playbook"] == name and row["week"] is not None]
+        controls = sum_up(own, "without_runs", "without_successes")
+        columns = ("with_runs", "with_successes") if controls[0] else ("runs", "successes")
+        recent = [row for row in own if row["week"] >= first]
+        earlier = [row for row in own if row["week"] < first]
+        trends[name] = PlaybookTrend(sum_up(recent, *columns), sum_up(earlier, *columns), controls)
+    return trends
 
 
 def _variance(rate: float | None, runs: int) -> float:

@@ -40,24 +40,13 @@ where tenant_id = :tenant and project_id = :project and day between :first_day a
 order by playbook, day, section
 limit :limit
 
--- name: bullet_lifetimes
--- How long did the bullets that were born in the period live, and when did each get its first helpful verdict?
-select playbook, key, section, status, born_at, first_helpful_at, days_to_first_helpful, retired_at, retired_by, days_lived
-from questions.bullet_lifetimes
-where tenant_id = :tenant and project_id = :project and born_at >= :since and born_at < :until
-  and playbook = :playbook -- if playbook
-  and section = :section -- if section
-order by playbook, born_at, key
-limit :limit
-
 -- name: survival
 -- How long do bullets stay in use, and how long until the first helpful verdict?
-select playbook, born_month, event, day, at_risk_count, event_count, censored_count, survival, std_error
+select playbook, event, day, at_risk_count, event_count, survival
 from questions.survival
 where tenant_id = :tenant and project_id = :project
-  and (born_month is null or born_month <= :last_day and (born_month + interval '1 month')::date > :first_day)
   and playbook = :playbook -- if playbook
-order by playbook, born_month nulls first, event, day
+order by playbook, event desc, day
 limit :limit
 
 -- name: verdicts
@@ -121,8 +110,8 @@ order by playbook nulls first, week nulls first
 limit :limit
 
 -- name: coverage
--- How many queries found no bullet or only weak ones each day?
-select playbook, day, retrieval_count, empty_count, weak_count, median_best_score
+-- How well did the best bullet match each query?
+select playbook, day, retrieval_count, strong_count, weak_count, unmatched_count, median_best_score
 from questions.coverage
 where tenant_id = :tenant and project_id = :project and day between :first_day and :last_day
   and playbook = :playbook -- if playbook
@@ -130,7 +119,7 @@ order by playbook, day
 limit :limit
 
 -- name: uncovered_queries
--- Which queries found no bullet or only weak ones?
+-- Which queries found no bullet that matches?
 select playbook, created_at, kind, query, best_score, bullet_count, retrieval_id
 from questions.uncovered_queries
 where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
@@ -175,43 +164,13 @@ where tenant_id = :tenant and project_id = :project and day between :first_day a
 order by playbook, day, purpose, model
 limit :limit
 
--- name: trace_costs
--- What did it cost to learn from each trace? The most expensive first.
-select playbook, trace_id, created_at, task_key, outcome, call_count, input_tokens, output_tokens, cost_usd
-from questions.trace_costs
-where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
-  and playbook = :playbook -- if playbook
-order by cost_usd desc, created_at
-limit :limit
-
--- name: lesson_costs
--- What did each reflection, strategy and insight cost? The most expensive first.
-select playbook, memory_id, kind, trace_id, created_at, call_count, cost_usd
-from questions.lesson_costs
-where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
-  and playbook = :playbook -- if playbook
-order by cost_usd desc, created_at
-limit :limit
-
--- name: bullet_costs
--- What did the lessons of each new bullet cost, and is it still in use?
-select playbook, key, section, status, is_surviving, created_at, lesson_count, trace_count, cost_usd, content
-from questions.bullet_costs
-where tenant_id = :tenant and project_id = :project and created_at >= :since and created_at < :until
-  and playbook = :playbook -- if playbook
-  and section = :section -- if section
-  and key = :key -- if key
-order by cost_usd desc, key
-limit :limit
-
 -- name: unit_costs
--- What did one trace, one lesson and one surviving bullet cost each month?
-select playbook, month, cost_usd, trace_count, lesson_count, bullet_count, surviving_count, usd_per_trace, usd_per_lesson, usd_per_surviving_bullet
+-- What did a playbook cost so far, by trace, lesson and bullet in use?
+select playbook, cost_usd, trace_count, lesson_count, bullet_count, usd_per_trace, usd_per_lesson, usd_per_bullet
 from questions.unit_costs
 where tenant_id = :tenant and project_id = :project
-  and month <= :last_day and (month + interval '1 month')::date > :first_day
   and playbook = :playbook -- if playbook
-order by playbook, month
+order by playbook
 limit :limit
 
 -- name: agent_runs

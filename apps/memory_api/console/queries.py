@@ -42,7 +42,10 @@ from memory_api.traces.tables import TraceRow
 COUNTED = table(
     "counted_verdicts",
     column("tenant_id", UUIDType),
+    column("id", UUIDType),
     column("bullet_id", UUIDType),
+    column("trace_id", UUIDType),
+    column("run_id", UUIDType),
     column("tag", Text),
     column("created_at", DateTime(timezone=True)),
 )
@@ -110,53 +113,6 @@ async def delete_ended_sessions(session: AsyncSession, idle_since: datetime) -> 
     )
 
 
-async def list_harmful_bullets(
-    session: AsyncSession, project: str, since: datetime, before: datetime, limit: int
-) -> Sequence[Any]:
-    """Bullets with more harmful than helpful verdicts since a time, the most harmful first: of
-    `playbook`, `key`, `content`, `status`, `harmful_count`, `helpful_count`, and the same counts
-    of the time
-    from `before` to `since` as `earlier_harmful_count` and `earlier_helpful_count`. As in the
-    counters of a bullet, one verdict of each trace counts, and that of an outcome only if it is
-    confirmed.
-    """
-    is_new = COUNTED.c.created_at >= since
-
-    def count(tag: str, *conditions: Any) -> Any:
-        return func.count().filter(COUNTED.c.tag == tag, *conditions)
-
-    harmful, helpful = count("harmful", is_new), count("helpful", is_new)
-    counted = (
-        select(
-            COUNTED.c.bullet_id,
-            harmful.label("harmful_count"),
-            helpful.label("helpful_count"),
-            count("harmful", ~is_new).label("earlier_harmful_count"),
-            count("helpful", ~is_new).label("earlier_helpful_count"),
-        )
-        .where(_counted_verdicts(session, before))
-        .group_by(COUNTED.c.bullet_id)
-        .having(harmful > helpful)
-        .subquery()
-    )
-    bullet = MemoryRow
-    statement = (
-        _select_bullets(
-            session,
-            project,
-            bullet.status,
-            counted.c.harmful_count,
-            counted.c.helpful_count,
-            counted.c.earlier_harmful_count,
-            counted.c.earlier_helpful_count,
-        )
-        .join(counted, bullet.id == counted.c.bullet_id)
-        .order_by(counted.c.helpful_count - counted.c.harmful_count, bullet.key)
-        .limit(limit)
-    )
-    return (await session.execute(statement)).all()
-
-
 async def count_verdicts_by_week(
     session: AsyncSession, bullet_id: UUID, since: datetime
 ) -> Sequence[Any]:
@@ -170,55 +126,30 @@ async def count_verdicts_by_week(
             func.count().filter(COUNTED.c.tag == "helpful").label("helpful_count"),
             func.count().filter(COUNTED.c.tag == "harmful").label("harmful_count"),
         )
-        .where(_counted_verdicts(session, since), COUNTED.c.bullet_id == bullet_id)
+        .where(*_counted_on(session, bullet_id), COUNTED.c.created_at >= since)
         .group_by(week)
         .order_by(week)
     )
     return (await session.execute(statement)).all()
 
 
-async def list_judged_verdicts(
+async def list_counted_verdicts(
     session: AsyncSession, bullet_id: UUID, limit: int
 ) -> Sequence[BulletVerdictRow]:
-    """The verdicts on a bullet without unconfirmed ones of outcomes, newest first."""
+    """The verdicts that the counters of a bullet include, newest first."""
     row = BulletVerdictRow
     statement = (
         select(row)
-        .where(
-            row.tenant_id == current_tenant_id(session),
-            row.bullet_id == bullet_id,
-            or_(row.judge != "outcome", row.confirmed),
-        )
+        .join(COUNTED, and_(COUNTED.c.tenant_id == row.tenant_id, COUNTED.c.id == row.id))
+        .where(*_counted_on(session, bullet_id))
         .order_by(row.created_at.desc(), row.id.desc())
         .limit(limit)
     )
     return (await session.scalars(statement)).all()
 
 
-async def count_unconfirmed_verdicts(session: AsyncSession, bullet_id: UUID) -> Any:
-    """`helpful_count`, `harmful_count` and `neutral_count` of the verdicts of outcomes that other
-    attempts do not confirm.
-    """
-    row = BulletVerdictRow
-    counts = [
-        func.count().filter(row.tag == tag).label(f"{tag}_count")
-        for tag in ("helpful", "harmful", "neutral")
-    ]
-    statement = select(*counts).where(
-        row.tenant_id == current_tenant_id(session),
-        row.bullet_id == bullet_id,
-        row.judge == "outcome",
-        ~row.confirmed,
-    )
-    return (await session.execute(statement)).one()
-
-
-def _counted_verdicts(session: AsyncSession, since: datetime) -> Any:
-    """The condition of the verdicts that counters include, since a time."""
-    return and_(
-        COUNTED.c.tenant_id == current_tenant_id(session),
-        COUNTED.c.created_at >= since,
-    )
+def _counted_on(session: AsyncSession, bullet_id: UUID) -> list[Any]:
+    return [COUNTED.c.tenant_id == current_tenant_id(session), COUNTED.c.bullet_id == bullet_id]
 
 
 async def list_newest_bullets(session: AsyncSession, project: str, limit: int) -> Sequence[Any]:
@@ -255,6 +186,47 @@ async def count_helpful_bullets(session: AsyncSession, project: str) -> int:
     return (await session.execute(statement)).scalar_one()
 
 
+async def count_bullets_by_verdict(session: AsyncSession, scope_id: int) -> Any:
+    """`bullets` of a playbook that are not deleted; of them `helps`, `harms` and `unknown`: those
+    with more helpful than harmful verdicts, the reverse, and without either.
+    """
+    row, count = MemoryRow, func.count()
+    statement = select(
+        count.label("bullets"),
+        count.filter(row.helpful > row.harmful).label("helps"),
+        count.filter(row.harmful > row.helpful).label("harms"),
+        count.filter(row.helpful + row.harmful == 0).label("unknown"),
+    ).where(
+        row.tenant_id == current_tenant_id(session),
+        row.scope_id == scope_id,
+        row.kind == MemoryKind.BULLET,
+        row.status != MemoryStatus.DELETED,
+    )
+    return (await session.execute(statement)).one()
+
+
+async def sum_verdicts(session: AsyncSession, project: str) -> dict[str, Any]:
+    """Playbook → `helpful` and `harmful` verdicts of its bullets, those without any left out."""
+    bullet, playbook = MemoryRow, PlaybookRow
+    counts = [func.sum(c).label(c.key) for c in (bullet.helpful, bullet.harmful)]
+    statement = (
+        select(playbook.name, *counts)
+        .join(
+            bullet,
+            (bullet.tenant_id == playbook.tenant_id) & (bullet.scope_id == playbook.scope_id),
+        )
+        .where(
+            playbook.tenant_id == current_tenant_id(session),
+            playbook.project_id == project,
+            bullet.kind == MemoryKind.BULLET,
+            bullet.status != MemoryStatus.DELETED,
+            bullet.helpful + bullet.harmful > 0,
+        )
+        .group_by(playbook.name)
+    )
+    return {row.name: row for row in (await session.execute(statement)).all()}
+
+
 def _select_bullets(session: AsyncSession, project: str, *columns: Any) -> Select[*tuple[Any, ...]]:
     """The bullets of a project that are not removed, with the names of their playbooks."""
     bullet, playbook = MemoryRow, PlaybookRow
@@ -275,7 +247,8 @@ def _select_bullets(session: AsyncSession, project: str, *columns: Any) -> Selec
 
 async def sum_work(session: AsyncSession, project: str) -> Any:
     """The work of a project: `queued_count`, `running_count`, `oldest_at` of the queued runs, and
-    `dead_count` of at most 1,000 runs that failed on every attempt.
+    `dead_count` of at most 1,000 runs that failed on every attempt. Without questions: one that
+    waits for a person has a queued run for its deadline.
     """
     run, tenant = RunRow, current_tenant_id(session)
     dead = (
@@ -294,6 +267,7 @@ async def sum_work(session: AsyncSession, project: str) -> Any:
         run.tenant_id == tenant,
         run.project_id == project,
         run.state.in_(("queued", "running")),
+        run.kind != "agent",
     )
     return (await session.execute(statement)).one()
 
@@ -324,9 +298,9 @@ async def load_tasks(
     session: AsyncSession, trace_ids: Collection[UUID], run_ids: Collection[UUID]
 ) -> dict[UUID, Any]:
     """`task_description`, `playbook`, `outcome` and `effective_outcome` of traces, by their ID, and
-    `judged_count`: the bullets that these runs judged.
+    `judged_count`: the bullets on which these runs gave a verdict that counts.
     """
-    trace, verdict = TraceRow, BulletVerdictRow
+    trace, verdict = TraceRow, COUNTED.c
     judged = (
         select(func.count(verdict.bullet_id.distinct()))
         .where(

@@ -116,6 +116,7 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
         "when": when,
         "number": number,
         "percent": percent,
+        "points": partial(format_points, translation=translation),
         "usd": usd,
         "duration": duration,
         "day": day,
@@ -174,6 +175,16 @@ def format_number(value: float | None, locale: Locale, digits: int = 0) -> str:
         return NO_VALUE
     pattern = "#,##0" + ("." + "0" * digits if digits else "")
     return numbers.format_decimal(value, pattern, locale=locale)
+
+
+def format_points(value: float | None, translation: Translation) -> str:
+    """The difference of two shares. Percent would be read as a share of one of them."""
+    if value is None:
+        return NO_VALUE
+    points = round(100 * value) + 0  # no -0
+    return translation.gettext("%(count)s points") % {
+        "count": format_number(points, translation.locale)
+    }
 
 
 def format_duration(value: timedelta, locale: Locale) -> str:

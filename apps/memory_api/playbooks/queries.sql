@@ -278,6 +278,27 @@ where r.tenant_id = :tenant and r.scope_id = :scope and r.created_at > now() - i
 order by r.created_at desc
 limit :limit
 
+-- name: served_outcomes
+-- How the agent runs ended that had one bullet in their prompt, of its last 1,000 retrievals, and how many have a verdict on it that counts.
+-- A run is known as in `analytics.effects`.
+select count(*) run_count, count(*) filter (where t.effective_outcome = 'success') success_count,
+       count(*) filter (where exists (
+           select from counted_verdicts v where v.tenant_id = :tenant and v.bullet_id = :bullet and v.trace_id = t.id
+       )) judged_count
+from (
+    select r.id from retrievals r
+    where r.tenant_id = :tenant and r.scope_id = :scope and r.created_at > now() - interval '90 days' and :key = any(r.bullet_keys)
+    order by r.created_at desc
+    limit 1000
+) r
+cross join lateral (
+    select t.id, t.effective_outcome
+    from traces t
+    where t.tenant_id = :tenant and t.retrieval_id = r.id and t.effective_outcome in ('success', 'failure', 'error', 'timeout')
+    order by t.created_at, t.id
+    limit 1
+) t
+
 -- name: unfinished_runs
 -- Those of some runs that are queued or running.
 select r.id from runs r where r.tenant_id = :tenant and r.id = any(:runs) and r.state in ('queued', 'running')

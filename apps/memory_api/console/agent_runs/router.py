@@ -29,6 +29,7 @@ from memory_api.grace.schemas import (
     AgentRun,
     AnswerInterventionRequest,
     CreateAgentRunRequest,
+    PlanStepView,
     RecordAgentFeedbackRequest,
 )
 from memory_api.playbooks.queries import count_reviews
@@ -121,14 +122,14 @@ async def show_agent_run(
         answered=[item for item in questions.items if item.state != "open"],
         is_live=run.state in LIVE_STATES,
         has_model=runtime.llm is not None,
-        found_nothing=_found_nothing(run),
+        asked_step=_asked_step(run),
     )
 
 
-def _found_nothing(run: AgentRun) -> bool:
-    """Whether a person is asked because a search found nothing."""
+def _asked_step(run: AgentRun) -> PlanStepView | None:
+    """The step that a person is asked about."""
     step_id = run.intervention.step_id if run.intervention else None
-    return any(step.step_id == step_id and not step.confidence for step in run.steps)
+    return next((step for step in run.steps if step.step_id == step_id), None)
 
 
 @router.post("/{agent_run_id}/answer/{intervention_id}")

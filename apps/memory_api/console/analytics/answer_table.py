@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from memory_api.analytics.questions import Question
 from memory_api.console.analytics.names import VALUES, heading, value_name
-from memory_api.console.rendering import format_number, short_id
+from memory_api.console.rendering import format_number, format_points, short_id
 from memory_api.console.translations import N_
 from memory_api.console.visit import Visit
 
@@ -46,16 +46,16 @@ COUNTS = {
     "without_rate": ("without_successes", "without_runs"),
 }
 """Column → the counts that it is the share of, which are shown with it."""
-FIRST_COLUMNS = ("playbook", *BULLET_COLUMNS[:2], "day", "week", "month", *INTERVALS)
+FIRST_COLUMNS = ("playbook", *BULLET_COLUMNS[:2], "day", "week", *INTERVALS)
 """Columns that come first: what a row is about, and its answer."""
 LAST_COLUMNS = ("section", "other_section", "status", "other_status", "pinned")
-DIGITS = {"days_lived": 1, "days_to_first_helpful": 1, "mean_seconds": 1, "usefulness": 2}
+DIGITS = {"mean_seconds": 1, "usefulness": 2}
 """Column → digits after the point. Others have up to four."""
 SHARES = frozenset({*INTERVALS, "earlier_rate", "recent_rate", "survival"})
 
 
-WHOLE = {"playbook": N_("all"), "week": N_("whole period"), "born_month": N_("all months")}
-"""Columns whose null means that a row is about all of them."""
+WHOLE = {"playbook": N_("all"), "week": N_("whole period"), "error_category": N_("no category")}
+"""Columns whose null has a name."""
 STAGES = tuple(VALUES["stage"])
 
 
@@ -90,6 +90,7 @@ def build_table(
     folded = {name for name, key in TEXT_OF_KEY.items() if key in names}
     folded |= {end for name in names if name in INTERVALS for end in INTERVALS[name]}
     folded |= {count for name in names if name in COUNTS for count in COUNTS[name]}
+    folded.add("always_with")
     if len({row.get("playbook") for row in rows}) == 1:
         folded.add("playbook")
     kept = sorted((name for name in names if name not in folded), key=_place)
@@ -172,7 +173,9 @@ def _share(visit: Visit, name: str, row: dict[str, Any]) -> Markup:
     with a mark at the share.
     """
 
-    def percent(share: float) -> str:
+    def show(share: float) -> str:
+        if name == "difference":
+            return format_points(share, visit.translation)
         return format_percent(share, "0 %", locale=visit.translation.locale)
 
     value = row[name]
@@ -182,7 +185,7 @@ def _share(visit: Visit, name: str, row: dict[str, Any]) -> Markup:
     part, whole = (row.get(count) for count in COUNTS.get(name, ("", "")))
     counts = "" if whole is None else of % {"part": part, "all": whole}
     if low is None or high is None:
-        return Markup('{} <small class="soft">{}</small>').format(percent(value), counts)
+        return Markup('{} <small class="soft">{}</small>').format(show(value), counts)
     start, width = (-1.0, 2.0) if name == "difference" else (0.0, 1.0)
     places = [round((each - start) / width * 100, 1) for each in (low, high, value)]
     zero = Markup('<path d="M50 0V10" class="zero"/>') if start else Markup("")
@@ -191,6 +194,6 @@ def _share(visit: Visit, name: str, row: dict[str, Any]) -> Markup:
         '<path d="M{} 5H{}"/><circle cx="{}" cy="5" r="3"/></svg>'
     ).format(zero, *places)
     words = visit.translation.gettext("%(low)s to %(high)s")
-    span = words % {"low": percent(low), "high": percent(high)}
+    span = words % {"low": show(low), "high": show(high)}
     text = f"{counts} · {span}" if counts else span
-    return Markup('{}{} <small class="soft">{}</small>').format(percent(value), drawn, text)
+    return Markup('{}{} <small class="soft">{}</small>').format(show(value), drawn, text)

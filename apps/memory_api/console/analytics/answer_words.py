@@ -49,7 +49,7 @@ class AnswerRows:
     def total(self, column: str) -> int:
         return sum(int(row[column] or 0) for row in self.rows)
 
-    def sum_usd(self, column: str = "cost_usd") -> float:
+    def sum_usd(self, column: str) -> float:
         return sum(float(row[column] or 0) for row in self.rows)
 
     def count(self, column: str, *values: Any) -> int:

@@ -9,11 +9,24 @@ from datetime import date
 from memory_api.analytics.improvement import improvement_of
 from memory_api.analytics.questions import Question
 from memory_api.console.analytics.answer_words import AnswerRows, Rows, ends
-from memory_api.console.analytics.cost_answers import COST_SENTENCES
 from memory_api.console.analytics.names import value_name
 from memory_api.console.translations import N_, Translation
 
 HALF = 0.5
+MAX_PLAYBOOKS = 3
+"""Playbooks that a sentence names."""
+NO_COMPARISON = N_(
+    "No agent run that had other bullets went without it since it was added, so nothing compares."
+)
+ALWAYS_TOGETHER = N_(
+    "It was always in the prompt together with the same other bullets, so nothing shows what it"
+    " does alone."
+)
+
+
+def why_unknown(without_runs: int) -> str:
+    """Why the effect of a bullet has no difference. `without_runs`: runs that had other bullets."""
+    return ALWAYS_TOGETHER if without_runs else NO_COMPARISON
 
 
 def answer_sentence(
@@ -71,50 +84,23 @@ def _churn(answer: AnswerRows) -> str:
     )
 
 
-def _bullet_lifetimes(answer: AnswerRows) -> str:
-    helped = sorted(
-        row["days_to_first_helpful"]
-        for row in answer.rows
-        if row["days_to_first_helpful"] is not None
-    )
-    text = N_(
-        "Of %(count)s new bullets, %(retired)s were retired. %(helped)s got a helpful verdict"
-    )
-    shown = answer.sentence(
-        text,
-        count=len(answer.rows),
-        retired=len(answer.rows) - answer.count("retired_at", None),
-        helped=len(helped),
-    )
-    if not helped:
-        return f"{shown}."
-    half = answer.number(helped[(len(helped) - 1) // 2], 1)
-    return shown + answer.sentence(N_(", half of them within %(days)s days."), days=half)
-
-
 def _survival(answer: AnswerRows) -> str:
     """For each playbook, up to three."""
     parts: list[str] = []
-    whole = [row for row in answer.rows if row["born_month"] is None]
-    for playbook in list(dict.fromkeys(row["playbook"] for row in whole))[:3]:
-        own = [row for row in whole if row["playbook"] == playbook]
-        used = [row for row in own if row["event"] == "retirement"]
-        if used:
-            text = N_(
-                "%(playbook)s: %(share)s of the bullets stay in use for %(days)s days or more."
-            )
-            share = answer.percent(used[-1]["survival"])
-            parts.append(
-                answer.sentence(text, playbook=playbook, share=share, days=used[-1]["day"])
-            )
+    for playbook in list(dict.fromkeys(row["playbook"] for row in answer.rows))[:MAX_PLAYBOOKS]:
+        own = [row for row in answer.rows if row["playbook"] == playbook]
+        used = [row for row in own if row["event"] == "left_use"]
+        count = max(row["at_risk_count"] for row in used)
+        left = sum(row["event_count"] for row in used)
+        text = N_("%(playbook)s: %(used)s of %(count)s bullets are in use.")
+        parts.append(
+            answer.sentence(text, playbook=playbook, used=int(count - left), count=int(count))
+        )
         helped = [row for row in own if row["event"] == "first_helpful_verdict"]
         half = next((row["day"] for row in helped if row["survival"] <= HALF), None)
         if half is not None:
-            parts.append(
-                answer.sentence(N_("Half have a helpful verdict after %(days)s days."), days=half)
-            )
-        elif helped:
-            parts.append(answer.sentence(N_("Fewer than half have a helpful verdict.")))
+            text = N_("Half had a helpful verdict within %(days)s days.")
+            parts.append(answer.sentence(text, days=half))
     return " ".join(parts)
 
 
@@ -188,7 +174,9 @@ def _improvement(answer: AnswerRows) -> str:
 
 def _movers(answer: AnswerRows) -> str:
     worst, best = answer.rows[0], answer.rows[-1]
-    parts: list[str] = []
+    period = N_("From %(first)s to %(last)s.")
+    days = {"first": answer.day(answer.first), "last": answer.day(answer.last)}
+    parts = [answer.sentence(period, **days)]
     for row, text in (
         (worst, N_("Most harmful: %(key)s, %(harmful)s harmful and %(helpful)s helpful verdicts.")),
         (best, N_("Most helpful: %(key)s, %(helpful)s helpful and %(harmful)s harmful verdicts.")),
@@ -226,8 +214,8 @@ def _verdicts(answer: AnswerRows) -> str:
         )
     judge, count = by_judge.most_common(1)[0]
     text = N_(
-        "%(helpful)s helpful, %(harmful)s harmful and %(neutral)s neutral verdicts. Most judges:"
-        " %(judge)s, %(count)s verdicts."
+        "%(helpful)s helpful, %(harmful)s harmful and %(neutral)s neutral verdicts from %(first)s"
+        " to %(last)s. %(count)s of them by %(judge)s."
     )
     return answer.sentence(
         text,
@@ -236,25 +224,22 @@ def _verdicts(answer: AnswerRows) -> str:
         neutral=answer.total("neutral_count"),
         judge=value_name("judge", judge, answer.translation),
         count=count,
+        first=answer.day(answer.first),
+        last=answer.day(answer.last),
     )
 
 
 def _effects(answer: AnswerRows) -> str:
     bullets = {(row["playbook"], row["key"]) for row in answer.rows}
     known = {(r["playbook"], r["key"]) for r in answer.rows if r["difference"] is not None}
+    whys = Counter(why_unknown(row["without_runs"]) for row in answer.rows if row["key"])
+    text = N_("Known for %(known)s of %(count)s bullets.")
     if not known:
-        text = N_(
-            "Unknown for all %(count)s bullets: each was always served together with others of "
-            "its playbook, so nothing shows what it does alone."
-        )
-        return answer.sentence(text, count=len(bullets))
-    text = N_(
-        "Known for %(known)s of %(count)s bullets. The others were always served together with "
-        "others of their playbook, so nothing shows what they do alone."
-    )
-    if len(known) == len(bullets):
-        text = N_("Known for all %(count)s bullets.")
-    return answer.sentence(text, known=len(known), count=len(bullets))
+        text = N_("Unknown for all %(count)s bullets.")
+    parts = [answer.sentence(text, known=len(known), count=len(bullets))]
+    if len(known) < len(bullets):
+        parts.append(answer.sentence(whys.most_common(1)[0][0]))
+    return " ".join(parts)
 
 
 def _funnel(answer: AnswerRows) -> str:
@@ -262,45 +247,55 @@ def _funnel(answer: AnswerRows) -> str:
     for row in answer.rows:
         sums[row["stage"]] += int(row["count"])
     text = N_(
-        "Traces: %(traces)s. Reflections on them: %(reflections)s. Lessons: "
-        "%(lessons)s. New bullets: %(bullets)s."
+        "%(traces)s traces led to %(reflections)s reflections and %(lessons)s lessons. Lessons "
+        "curated: %(curated)s; new bullets: %(bullets)s."
     )
     return answer.sentence(
         text,
         traces=sums["traces"],
         reflections=sums["reflections"],
         lessons=sums["strategies_and_insights"],
+        curated=sums["lessons_decided"],
         bullets=sums["bullets_created"],
     )
 
 
 def _coverage(answer: AnswerRows) -> str:
-    count, empty, weak = (answer.total(f"{name}_count") for name in ("retrieval", "empty", "weak"))
-    text = N_(
-        "%(share)s of %(count)s queries found a bullet that matches. %(weak)s found only weak "
-        "matches, %(empty)s found no bullet."
+    count, strong, weak, unmatched = (
+        answer.total(f"{name}_count") for name in ("retrieval", "strong", "weak", "unmatched")
     )
-    share = answer.percent((count - empty - weak) / count)
-    return answer.sentence(text, share=share, count=count, weak=weak, empty=empty)
+    text = N_(
+        "%(share)s of %(count)s queries found a bullet that matches: %(strong)s a strong match, "
+        "%(weak)s a weak one. %(unmatched)s found none: no lesson is about such a task yet."
+    )
+    share = answer.percent((strong + weak) / count)
+    return answer.sentence(
+        text, share=share, count=count, strong=strong, weak=weak, unmatched=unmatched
+    )
 
 
 def _uncovered_queries(answer: AnswerRows) -> str:
-    empty = answer.count("bullet_count", 0)
-    text = N_(
-        "%(count)s queries found no bullet that matches: %(empty)s found none, %(weak)s only "
-        "weak matches."
-    )
-    return answer.sentence(text, count=len(answer.rows), empty=empty, weak=len(answer.rows) - empty)
+    text = N_("%(count)s queries found no bullet that matches: no lesson is about such tasks yet.")
+    return answer.sentence(text, count=len(answer.rows))
 
 
 def _error_categories(answer: AnswerRows) -> str:
-    counts: Counter[str] = Counter()
+    counts: Counter[str | None] = Counter()
     for row in answer.rows:
         counts[row["error_category"]] += row["reflection_count"]
+    all_count, uncategorized = counts.total(), counts.pop(None, 0)
+    if not counts:
+        text = N_("None of %(all)s reflections names a category of error.")
+        return answer.sentence(text, all=all_count)
     name, count = counts.most_common(1)[0]
-    text = N_("Most frequent: %(name)s, in %(count)s of %(all)s reflections.")
-    shown = value_name("error_category", name, answer.translation)
-    return answer.sentence(text, name=shown, count=count, all=answer.total("reflection_count"))
+    text = N_(
+        "%(named)s of %(all)s reflections name a category of error. Most frequent: %(name)s, in "
+        "%(count)s."
+    )
+    shown = value_name("error_category", str(name), answer.translation)
+    return answer.sentence(
+        text, named=all_count - uncategorized, all=all_count, name=shown, count=count
+    )
 
 
 def _conflicts(answer: AnswerRows) -> str:
@@ -321,12 +316,39 @@ def _agent_runs(answer: AnswerRows) -> str:
     )
 
 
+def _costs(answer: AnswerRows) -> str:
+    by_purpose: Counter[str] = Counter()
+    for row in answer.rows:
+        by_purpose[row["purpose"]] += row["cost_usd"] or 0
+    purpose, most = by_purpose.most_common(1)[0]
+    text = N_("%(usd)s for %(calls)s calls. Most of it: %(purpose)s, %(most)s.")
+    return answer.sentence(
+        text,
+        usd=answer.usd(answer.sum_usd("cost_usd")),
+        calls=answer.total("call_count"),
+        purpose=value_name("purpose", purpose, answer.translation),
+        most=answer.usd(most),
+    )
+
+
+def _unit_costs(answer: AnswerRows) -> str:
+    usd, bullets = answer.sum_usd("cost_usd"), answer.total("bullet_count")
+    text = N_("So far %(usd)s for %(traces)s traces and %(bullets)s bullets in use.")
+    shown = answer.sentence(
+        text, usd=answer.usd(usd), traces=answer.total("trace_count"), bullets=bullets
+    )
+    if not bullets:
+        return shown
+    return f"{shown} " + answer.sentence(
+        N_("That is %(each)s per bullet in use."), each=answer.usd(usd / bullets)
+    )
+
+
 _SENTENCES: Mapping[Question, Callable[[AnswerRows], str]] = {
     Question.BULLETS: _bullets,
     Question.BULLET_VERSIONS: _bullet_versions,
     Question.PLAYBOOK_SIZES: _playbook_sizes,
     Question.CHURN: _churn,
-    Question.BULLET_LIFETIMES: _bullet_lifetimes,
     Question.SURVIVAL: _survival,
     Question.NEAR_DUPLICATES: _near_duplicates,
     Question.CONTRADICTIONS: _contradictions,
@@ -341,5 +363,6 @@ _SENTENCES: Mapping[Question, Callable[[AnswerRows], str]] = {
     Question.ERROR_CATEGORIES: _error_categories,
     Question.CONFLICTS: _conflicts,
     Question.AGENT_RUNS: _agent_runs,
-    **COST_SENTENCES,
+    Question.COSTS: _costs,
+    Question.UNIT_COSTS: _unit_costs,
 }

@@ -13,24 +13,30 @@ from babel.numbers import format_percent
 from memory_api.analytics.questions import MAX_ROWS, Question
 from memory_api.console.analytics.names import HEADINGS, value_name
 from memory_api.console.charts import Axis, Chart, ChartKind, Series, draw_chart
-from memory_api.console.rendering import NO_VALUE, format_day, format_number, format_usd
+from memory_api.console.rendering import (
+    NO_VALUE,
+    format_day,
+    format_number,
+    format_points,
+    format_usd,
+)
 from memory_api.console.translations import N_, Translation
 
 MAX_BARS = 20
 """Bars of a chart by name. The statement decides which rows come first."""
+MAX_LISTED = 1_000
+"""Rows of a list, and of a chart by bullet."""
 MAX_SERIES = 6
 """Lines or colors of a chart."""
 NAMED_COLUMNS = ("key", "section", "error_category", "kind")
 """Columns whose values are names. All are labels of the axis."""
-ROWS = N_("Rows")
 
 
 @dataclass(frozen=True)
 class ChartForm:
-    """A chart of `values` (column → name) summed by the column `by`. Without values, rows are
-    counted. `step` groups numbers into ranges of this width. `only` selects rows, if there are such
-    rows. `split` draws a series for each of these values of a column. `is_percent`: the values are
-    shares, which are not added up.
+    """A chart of `values` (column → name) summed by the column `by`. `step` groups numbers into
+    ranges of this width. `only` selects rows, if there are such rows. `split` draws a series for
+    each of these values of a column. `is_percent`: the values are shares, which are not added up.
 
     Values of several playbooks are added up, unless the chart `is_by_playbook`: then each
     playbook is a series.
@@ -42,7 +48,6 @@ class ChartForm:
     step: float | None = None
     only: tuple[str, Any] | None = None
     split: tuple[str, Mapping[str, str]] | None = None
-    digits: int = 0
     is_usd: bool = False
     is_percent: bool = False
     is_by_playbook: bool = False
@@ -56,8 +61,6 @@ _VERDICTS = {"helpful_count": N_("Helpful"), "harmful_count": N_("Harmful")}
 _DIFFERENCE = {"difference": N_("Difference")}
 
 FORMS: Mapping[Question, ChartForm] = {
-    Question.BULLETS: ChartForm("section", {"helpful": N_("Helpful"), "harmful": N_("Harmful")}),
-    Question.BULLET_VERSIONS: ChartForm("changed_at", {}),
     Question.PLAYBOOK_SIZES: ChartForm(
         "day", {"active_count": N_("Active bullets")}, "step", is_by_playbook=True
     ),
@@ -70,26 +73,24 @@ FORMS: Mapping[Question, ChartForm] = {
             "deleted_count": N_("Deleted"),
         },
     ),
-    Question.BULLET_LIFETIMES: ChartForm("days_lived", {}, step=5),
     Question.SURVIVAL: ChartForm(
         "day",
-        {"survival": N_("Share without retirement")},
+        {"survival": N_("Share")},
         "step",
-        only=("born_month", None),
         split=(
             "event",
             {
-                "retirement": N_("Share without retirement"),
+                "left_use": N_("Share in use"),
                 "first_helpful_verdict": N_("Share without a helpful verdict"),
             },
         ),
-        digits=2,
+        is_percent=True,
         is_by_playbook=True,
         start=1.0,
     ),
     Question.VERDICTS: ChartForm("day", _VERDICTS),
-    Question.MOVERS: ChartForm("key", _VERDICTS, limit=1000),
-    Question.VERDICT_DRIFT: ChartForm("key", _DIFFERENCE, digits=2, limit=1000),
+    Question.MOVERS: ChartForm("key", _VERDICTS, limit=MAX_LISTED),
+    Question.VERDICT_DRIFT: ChartForm("key", _DIFFERENCE, limit=MAX_LISTED),
     Question.FUNNEL: ChartForm(
         "day",
         {"count": N_("Count")},
@@ -112,39 +113,25 @@ FORMS: Mapping[Question, ChartForm] = {
                 "observational": N_("Observed: correlation, not cause"),
             },
         ),
-        digits=2,
-        limit=1000,
+        limit=MAX_LISTED,
     ),
     Question.IMPROVEMENT: ChartForm(
         "week",
         {"with_rate": N_("Success with advice"), "without_rate": N_("Success without advice")},
         "line",
         only=("playbook", None),
-        limit=1000,
+        limit=MAX_LISTED,
         is_percent=True,
     ),
     Question.COVERAGE: ChartForm(
         "day",
         {
-            "retrieval_count": N_("Queries"),
-            "weak_count": N_("Weak"),
-            "empty_count": N_("Empty"),
+            "strong_count": N_("Strong match"),
+            "weak_count": N_("Weak match"),
+            "unmatched_count": N_("No match"),
         },
     ),
-    Question.UNCOVERED_QUERIES: ChartForm("created_at", {}),
-    Question.NEAR_DUPLICATES: ChartForm("cosine", {}, step=0.01, digits=2, limit=1000),
-    Question.CONTRADICTIONS: ChartForm("found_at", {}, limit=1000),
-    Question.CONFLICTS: ChartForm("created_at", {}, limit=1000),
     Question.COSTS: ChartForm("day", _COST, is_usd=True),
-    Question.TRACE_COSTS: ChartForm("created_at", _COST, is_usd=True),
-    Question.LESSON_COSTS: ChartForm("kind", _COST, is_usd=True),
-    Question.BULLET_COSTS: ChartForm("key", _COST, is_usd=True, limit=1000),
-    Question.UNIT_COSTS: ChartForm(
-        "month",
-        {"usd_per_surviving_bullet": N_("Cost per surviving bullet")},
-        is_usd=True,
-        is_by_playbook=True,
-    ),
     Question.AGENT_RUNS: ChartForm(
         "confidence_band",
         {
@@ -153,9 +140,8 @@ FORMS: Mapping[Question, ChartForm] = {
             "wrong_count": N_("Wrong"),
         },
         step=0.1,
-        digits=1,
     ),
-    Question.ERROR_CATEGORIES: ChartForm("error_category", {"reflection_count": N_("Traces")}),
+    Question.ERROR_CATEGORIES: ChartForm("error_category", {"reflection_count": N_("Reflections")}),
 }
 
 
@@ -172,6 +158,11 @@ class SeriesKey:
 
 Sums = dict[Any, dict[SeriesKey, float]]
 """Group on the horizontal axis → series → value."""
+
+
+def row_limit(question: Question) -> int:
+    """The rows that a page loads: all that its chart sums, else those of a list."""
+    return FORMS[question].limit if question in FORMS else MAX_LISTED
 
 
 def chart_form(question: Question, rows: Sequence[Mapping[str, Any]]) -> ChartForm:
@@ -198,8 +189,10 @@ def select_rows(form: ChartForm, rows: Sequence[Mapping[str, Any]]) -> Sequence[
 
 def draw_answer(
     question: Question, title: str, rows: Sequence[Mapping[str, Any]], translation: Translation
-) -> Chart:
-    """The chart of an answer. Its numbers are sums over the rows."""
+) -> Chart | None:
+    """The chart of an answer, with sums over the rows; None if the rows are the answer."""
+    if question not in FORMS:
+        return None
     form, _, locale = chart_form(question, rows), translation.gettext, translation.locale
     selected = select_rows(form, rows)
     playbooks = list(dict.fromkeys(row["playbook"] for row in selected))
@@ -212,8 +205,9 @@ def draw_answer(
             return format_usd(value, locale)
         if form.is_percent:
             return NO_VALUE if value is None else format_percent(value, "0 %", locale=locale)
-        fraction = form.digits if form.values and form.step is None else 0
-        return format_number(value, locale, fraction)
+        if form.values == _DIFFERENCE:
+            return format_points(value, translation)
+        return format_number(value, locale)
 
     is_split = form.is_by_playbook and len(playbooks) > 1
     drawn_count = len({key.playbook for key in keys}) if is_split else len(playbooks)
@@ -258,14 +252,14 @@ def _series_keys(
     drawn: list[str | None] = [None]
     if form.is_by_playbook and len(playbooks) > 1:
         drawn = [str(name or NO_VALUE) for name in playbooks]
-    columns = list(form.values) or [""]
+    columns = list(form.values)
     most = max(1, MAX_SERIES // max(1, len(parts) * len(columns)))
     return [SeriesKey(b, part, c) for b in drawn[:most] for part in parts for c in columns]
 
 
 def _series_name(key: SeriesKey, form: ChartForm, _: Callable[[str], str]) -> str:
     names: Mapping[str, str] = form.split[1] if form.split is not None else {}
-    what = names[key.part] if key.part is not None else (form.values or {"": ROWS})[key.column]
+    what = names[key.part] if key.part is not None else form.values[key.column]
     return _(what) if key.playbook is None else f"{key.playbook}: {_(what)}"
 
 
@@ -290,7 +284,7 @@ def _sum_rows(
         entry = sums.setdefault(group, dict.fromkeys(keys, 0.0) if is_summed else {})
         for key in keys:
             if _is_of(key, row, form) and not (form.is_percent and row[key.column] is None):
-                value = float(row[key.column] or 0) if key.column else 1.0
+                value = float(row[key.column] or 0)
                 entry[key] = entry.get(key, 0.0) + value
     zeros = dict.fromkeys(keys, 0.0) if is_summed else {}
     if form.start is not None:
@@ -334,7 +328,7 @@ def _held(sums: Sums, keys: Sequence[SeriesKey], start: float) -> Sums:
 def _days(sums: Sums, form: ChartForm) -> list[date]:
     """The groups in order. Days are without gaps."""
     days = sorted(sums)
-    if not days or form.by in ("month", "week"):
+    if not days or form.by == "week":
         return days
     return [days[0] + timedelta(days=n) for n in range((days[-1] - days[0]).days + 1)]
 
@@ -352,7 +346,7 @@ def _label(group: Any, form: ChartForm, translation: Translation) -> str:
         return format_day(group, locale)
     if form.step is not None:
         ends = (group * form.step, (group + 1) * form.step)
-        return "–".join(format_number(end, locale, form.digits) for end in ends)
+        return "–".join(format_number(end, locale, 1) for end in ends)
     if isinstance(group, float | int):
-        return format_number(group, locale, form.digits if form.start is None else 0)
+        return format_number(group, locale)
     return value_name(form.by, str(group), translation)

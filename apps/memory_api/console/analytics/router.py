@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -15,12 +15,13 @@ from memory_api.analytics.questions import (
     question_filters,
     question_title,
 )
-from memory_api.analytics.router import DEFAULT_PERIOD, get_analytics
+from memory_api.analytics.router import get_analytics
 from memory_api.analytics.schemas import AnalyticsAnswer
 from memory_api.api.deps import Reader, Session
 from memory_api.console.analytics.answer_table import build_table
 from memory_api.console.analytics.answers import answer_sentence
-from memory_api.console.analytics.question_charts import FORMS, draw_answer
+from memory_api.console.analytics.question_charts import draw_answer, row_limit
+from memory_api.console.days import MONTH_DAYS, midnight, today
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.rendering import render_page
 from memory_api.console.translations import N_
@@ -52,30 +53,53 @@ GROUPS = {
         Question.FUNNEL,
         Question.PLAYBOOK_SIZES,
         Question.CHURN,
-        Question.BULLET_LIFETIMES,
         Question.SURVIVAL,
         Question.NEAR_DUPLICATES,
         Question.CONTRADICTIONS,
     ),
     N_("Costs"): (
         Question.COSTS,
-        Question.TRACE_COSTS,
-        Question.LESSON_COSTS,
-        Question.BULLET_COSTS,
         Question.UNIT_COSTS,
     ),
 }
 """The questions in the order of the list, by heading."""
+ANSWERED = (Question.IMPROVEMENT, Question.SURVIVAL, Question.COVERAGE, Question.UNIT_COSTS)
+"""The questions whose answers the list begins with."""
 Name = Annotated[str, Query(max_length=128)]
 
 
 @router.get("")
-async def show_questions(visit: CurrentVisit, caller: Reader) -> Response:
+async def show_questions(visit: CurrentVisit, session: Session, caller: Reader) -> Response:
+    """All questions, and first the answers of `ANSWERED`."""
     groups = [
         (heading, [(question, question_title(question)) for question in questions])
         for heading, questions in GROUPS.items()
     ]
-    return render_page(visit, "analytics/list.html", groups=groups)
+    answers: list[tuple[Question, str, str]] = []
+    for question in ANSWERED if visit.later else ():
+        first = _default_first_day(question, today())
+        answer = await _answer(question, session, caller, visit.project, first, today())
+        sentence = answer_sentence(question, answer.rows, (first, today()), visit.translation)
+        answers.append((question, question_title(question), sentence))
+    return render_page(visit, "analytics/list.html", groups=groups, answers=answers)
+
+
+async def _answer(
+    question: Question, session: Session, caller: Reader, project: str, first: date, last: date
+) -> AnalyticsAnswer:
+    answer = await get_analytics(
+        question,
+        session,
+        caller,
+        project,
+        since=midnight(first),
+        until=midnight(last) + timedelta(days=1),
+        limit=row_limit(question),
+        format="json",
+        sql=False,
+    )
+    assert isinstance(answer, AnalyticsAnswer)
+    return answer
 
 
 @router.get("/{question}")
@@ -93,7 +117,7 @@ async def show_answer(
     page: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 1,
 ) -> Response:
     """`since` and `until` are days, and both are included."""
-    last = _parse_day(until, "until") or datetime.now(UTC).date()
+    last = _parse_day(until, "until") or today()
     first = _parse_day(since, "since") or _default_first_day(question, last)
     names = question_filters(question)
     filters = {"playbook": playbook, "section": section, "key": key}
@@ -132,10 +156,10 @@ async def show_answer(
         session,
         caller,
         visit.project,
-        since=_midnight(first),
-        until=_midnight(last) + timedelta(days=1),
+        since=midnight(first),
+        until=midnight(last) + timedelta(days=1),
         **{name: value or None for name, value in filters.items() if name in names},
-        limit=MAX_ROWS if csv else FORMS[question].limit,
+        limit=MAX_ROWS if csv else row_limit(question),
         format="csv" if csv else "json",
         sql=not csv,
     )
@@ -156,8 +180,8 @@ async def show_answer(
 
 def _default_first_day(question: Question, last: date) -> date:
     if question is Question.IMPROVEMENT:
-        return first_week(_midnight(last))
-    return last - DEFAULT_PERIOD + timedelta(days=1)
+        return first_week(midnight(last))
+    return last - timedelta(days=MONTH_DAYS - 1)
 
 
 def _parse_day(text: str, field: str) -> date | None:
@@ -170,7 +194,3 @@ def _parse_day(text: str, field: str) -> date | None:
     if not date(2000, 1, 1) <= day <= date(9998, 12, 31):
         raise InvalidRequest(f"`{field}` must be in the years 2000 to 9998.", field=field)
     return day
-
-
-def _midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)

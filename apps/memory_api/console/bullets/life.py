@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -12,10 +12,10 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.console.comparison import FieldChange, TextComparer
+from memory_api.console.days import MONTH_DAYS, WEEKS, last_days, midnight, today
 from memory_api.console.queries import (
-    count_unconfirmed_verdicts,
     count_verdicts_by_week,
-    list_judged_verdicts,
+    list_counted_verdicts,
 )
 from memory_api.playbooks import queries
 from memory_api.playbooks.bullets.router import bullet_response
@@ -23,14 +23,12 @@ from memory_api.playbooks.bullets.schemas import StoredBullet
 from memory_api.playbooks.editing.edits import require_bullet
 from memory_api.playbooks.effects.holdout import EffectPeriod, list_effects
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.playbooks.retrieval.queries import list_served_traces
+from memory_api.playbooks.retrieval.queries import count_served_outcomes, list_served_traces
 from memory_api.playbooks.tables import BulletVerdictRow
 
 MAX_VERSIONS = 200
 MAX_VERDICTS = 50
 MAX_SERVED = 20
-EFFECT_DAYS = 30
-WEEKS = 12
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,8 @@ class BulletLife:
     changes: Sequence[BulletRevision]
     verdicts: Sequence[BulletVerdictRow]
     has_more_verdicts: bool
-    unconfirmed: Any
-    """The verdicts of outcomes that do not count: `helpful_count`, `harmful_count`."""
+    outcomes: Any
+    """Of the agent runs that had it: `run_count`, `success_count`, `judged_count`."""
     origin: Sequence[Any]
     served: Sequence[Any]
     weeks: Sequence[tuple[date, int, int]]
@@ -74,7 +72,7 @@ async def load_life(session: AsyncSession, ref: PlaybookRef, key: str) -> Bullet
     """Also of a bullet that was deleted or merged. Raises `BulletNotFound`."""
     row = await require_bullet(session, ref, key, deleted=True)
     versions = await queries.list_bullet_versions(session, row.id, after=0, limit=MAX_VERSIONS)
-    verdicts = await list_judged_verdicts(session, row.id, MAX_VERDICTS + 1)
+    verdicts = await list_counted_verdicts(session, row.id, MAX_VERDICTS + 1)
     scope = row.scope_id
     return BulletLife(
         bullet=None if row.status == "deleted" else bullet_response(row),
@@ -83,7 +81,7 @@ async def load_life(session: AsyncSession, ref: PlaybookRef, key: str) -> Bullet
         changes=_changes(versions)[::-1],
         verdicts=verdicts[:MAX_VERDICTS],
         has_more_verdicts=len(verdicts) > MAX_VERDICTS,
-        unconfirmed=await count_unconfirmed_verdicts(session, row.id),
+        outcomes=await count_served_outcomes(session, scope, row.id, key),
         origin=_without_repetition(await queries.list_provenance_links(session, row.id)),
         served=await list_served_traces(session, scope, key, limit=MAX_SERVED),
         weeks=await _load_weeks(session, row.id),
@@ -91,11 +89,9 @@ async def load_life(session: AsyncSession, ref: PlaybookRef, key: str) -> Bullet
 
 
 async def _load_weeks(session: AsyncSession, bullet_id: UUID) -> list[tuple[date, int, int]]:
-    today = datetime.now(UTC).date()
-    monday = today - timedelta(days=today.weekday())
+    monday = today() - timedelta(days=today().weekday())
     mondays = [monday - timedelta(weeks=number) for number in reversed(range(WEEKS))]
-    first = datetime(mondays[0].year, mondays[0].month, mondays[0].day, tzinfo=UTC)
-    rows = await count_verdicts_by_week(session, bullet_id, first)
+    rows = await count_verdicts_by_week(session, bullet_id, midnight(mondays[0]))
     counts = {row.week: (row.helpful_count, row.harmful_count) for row in rows}
     return [(day, *counts.get(day, (0, 0))) for day in mondays] if counts else []
 
@@ -119,11 +115,14 @@ def _compare(comparer: TextComparer, before: Any, row: Any) -> BulletRevision:
     return BulletRevision(row, comparer.compare_bullets(before, row))
 
 
-async def load_effects(session: AsyncSession, ref: PlaybookRef, key: str) -> dict[str, Any]:
-    """Basis (`randomized`, `observational`) → outcomes with and without the bullet, of the runs of
-    the last `EFFECT_DAYS`, today included: the period of the question `effects`.
+async def load_effects(
+    session: AsyncSession, ref: PlaybookRef, key: str
+) -> tuple[datetime, dict[str, Any]]:
+    """Since when runs are compared, and basis (`randomized`, `observational`) → outcomes with and
+    without the bullet. The period is that of the question `effects`: the last `MONTH_DAYS` days,
+    or the time since the bullet was added.
     """
-    first = datetime.now(UTC).date() - timedelta(days=EFFECT_DAYS - 1)
-    period = EffectPeriod(since=datetime.combine(first, time(), UTC))
-    found = await list_effects(session, ref, period, key=key, limit=1)
-    return dict(found[0].sides) if found else {}
+    row = await require_bullet(session, ref, key, deleted=True)
+    first = midnight(last_days(MONTH_DAYS)[0])
+    found = await list_effects(session, ref, EffectPeriod(since=first), key=key, limit=1)
+    return max(first, row.created_at), dict(found[0].sides) if found else {}

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
+from memory_api.console.analytics.answers import why_unknown
 from memory_api.console.bullets.life import BulletLife, load_effects, load_life
 from memory_api.console.charts import Chart, Series, draw_chart
 from memory_api.console.comparison import TextComparer, field_text
@@ -44,9 +45,9 @@ async def show_bullet(
     name: str, key: str, visit: CurrentVisit, session: Session, caller: Reader, done: str = ""
 ) -> Response:
     ref = PlaybookRef(visit.project, name)
-    shown: dict[str, Any] = {"name": name, "key": key, "done": done}
+    shown: dict[str, Any] = {"name": name, "key": key, "done": done, "why_unknown": why_unknown}
     if visit.later:
-        shown["effects"] = await load_effects(session, ref, key)
+        shown["since"], shown["effects"] = await load_effects(session, ref, key)
     if visit.later != "part":
         life = shown["life"] = await load_life(session, ref, key)
         shown["history"] = _verdict_chart(visit, life)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 from fastapi import APIRouter, Response
@@ -13,6 +12,7 @@ from memory_api.budgets.queries import lock_budgets
 from memory_api.budgets.router import list_budgets, list_usage, replace_budgets
 from memory_api.budgets.schemas import BudgetLimit, Purpose, ReplaceBudgetsRequest, Usage
 from memory_api.console.charts import Chart, Series, draw_chart
+from memory_api.console.days import MONTH_DAYS, last_days, midnight
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.rendering import format_short_day, format_usd, render_page
@@ -21,8 +21,6 @@ from memory_api.core.errors import InvalidRequest
 
 router = APIRouter(prefix="/console/costs", route_class=ConsoleRoute, include_in_schema=False)
 
-SHOWN_DAYS = 31
-"""The days that the last 30 times 24 hours touch."""
 _SUMMED = ("calls", "failed", "input_tokens", "output_tokens", "usd")
 
 
@@ -31,7 +29,8 @@ async def show_costs(
     visit: CurrentVisit, session: Session, caller: Reader, done: str = ""
 ) -> Response:
     groups = ("day", "purpose", "model", "playbook")
-    usage = (await list_usage(session, caller, visit.project, group_by=groups)).items
+    since = midnight(last_days(MONTH_DAYS)[0])
+    usage = (await list_usage(session, caller, visit.project, groups, since)).items
     budgets = await list_budgets(session, caller)
     return render_page(
         visit,
@@ -61,8 +60,7 @@ def _sum_by(usage: list[Usage], *names: str) -> list[dict[str, Any]]:
 
 def _draw_costs(visit: Visit, usage: list[Usage]) -> Chart:
     _, locale = visit.translation.gettext, visit.translation.locale
-    today = datetime.now(UTC).date()
-    costs = {today - timedelta(days=before): 0.0 for before in reversed(range(SHOWN_DAYS))}
+    costs = dict.fromkeys(last_days(MONTH_DAYS), 0.0)
     for item in usage:
         if item.day is not None and item.day in costs:
             costs[item.day] += item.usd

@@ -57,7 +57,7 @@ def _success_chart(visit: Visit, data: OverviewData) -> Chart:
             for text, name in sides
         ],
         format=lambda value: NO_VALUE if value is None else f"{format_number(value, locale)} %",
-        summary=_("Last 12 weeks, by their Monday"),
+        summary=_("By week, from its Monday"),
     )
 
 

@@ -10,14 +10,20 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.analytics.improvement import Improvement, first_week, improvement_of
+from memory_api.analytics.improvement import (
+    Improvement,
+    PlaybookTrend,
+    first_week,
+    improvement_of,
+    trends_of,
+)
 from memory_api.analytics.queries import QuestionAnswer, load_answer
 from memory_api.analytics.questions import MAX_ROWS, Question, QuestionFilter
 from memory_api.budgets.usage import UsageFilter, sum_usage
+from memory_api.console.days import MONTH_DAYS, last_days, midnight
 from memory_api.console.queries import (
     count_helpful_bullets,
     count_reflections,
-    list_harmful_bullets,
     list_newest_bullets,
 )
 from memory_api.grace.queries import list_agent_runs
@@ -28,10 +34,18 @@ from memory_api.runs.tables import RunRow
 from memory_api.traces.queries import count_traces_by_day
 
 WEEK_DAYS = 7
-COST_DAYS = 30
 MAX_LISTED = 5
+SHOWN_STATUSES = ("active", "quarantined")
 EARLIER_DAYS = 56
 """Days before the last week with which the verdicts of the week are compared."""
+
+
+@dataclass(frozen=True)
+class HarmfulBullet:
+    """A row of the question `movers`, and the share of helpful verdicts in the weeks before."""
+
+    row: Mapping[str, Any]
+    earlier_rate: float | None
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,9 @@ class OverviewData:
     waits for a person.
     """
 
+    week_start: date
     improvement: Improvement
+    trends: Mapping[str, PlaybookTrend]
     trace_count: int
     reflection_count: int
     changed: Mapping[str, int]
@@ -48,7 +64,8 @@ class OverviewData:
     bullets_by_day: Mapping[date, int]
     cost_by_day: Mapping[date, float]
     newest: Sequence[Any]
-    harmful: Sequence[Any]
+    harmful: Sequence[HarmfulBullet]
+    unit_costs: Sequence[Mapping[str, Any]]
     helpful_count: int
     playbooks: Sequence[ReviewCount]
     dead_runs: Sequence[RunRow]
@@ -65,10 +82,20 @@ class OverviewData:
         return reviews + len(self.dead_runs) + len(self.open_questions)
 
     @property
-    def cost_per_helpful_bullet(self) -> float | None:
-        """The cost of the last `COST_DAYS` days by the bullets that help. None without one."""
-        cost = sum(self.cost_by_day.values())
-        return cost / self.helpful_count if self.helpful_count and cost else None
+    def cost_per_bullet(self) -> float | None:
+        """What a bullet in use has cost so far (question `unit_costs`). None without one."""
+        cost = sum(float(row["cost_usd"]) for row in self.unit_costs)
+        bullets = sum(row["bullet_count"] for row in self.unit_costs)
+        return cost / bullets if bullets else None
+
+
+async def load_trends(session: AsyncSession, project: str) -> dict[str, PlaybookTrend]:
+    """Playbook → how its agent runs ended in the last 12 weeks."""
+    now = datetime.now(UTC)
+    answer = await load_answer(
+        session, Question.IMPROVEMENT, _filter(project, first_week(now), now)
+    )
+    return trends_of(_objects(answer), now)
 
 
 async def load_overview(
@@ -78,28 +105,26 @@ async def load_overview(
     outcomes = await load_answer(
         session, Question.IMPROVEMENT, _filter(project, first_week(now), now)
     )
-    week = _last_days(now, WEEK_DAYS)
-    month = _last_days(now, COST_DAYS)
+    week, month = last_days(WEEK_DAYS), last_days(MONTH_DAYS)
     churn = await load_answer(session, Question.CHURN, _filter(project, week[0], now))
     sizes = await load_answer(session, Question.PLAYBOOK_SIZES, _filter(project, month[0], now))
-    start = _midnight(month[0])
+    start = midnight(month[0])
     costs = await sum_usage(session, ["day"], UsageFilter(start, project_id=project))
     traces = await count_traces_by_day(session, project, start)
     return OverviewData(
+        week_start=week[0],
         improvement=improvement_of(_objects(outcomes), advice_holdout_share),
+        trends=trends_of(_objects(outcomes), now),
         trace_count=sum(traces.get(day, 0) for day in week),
-        reflection_count=await count_reflections(session, project, _midnight(week[0])),
+        reflection_count=await count_reflections(session, project, midnight(week[0])),
         changed=_column_sums(churn),
         traces_by_day=_fill(traces, month),
         bullets_by_day=_fill(_sum_by(_objects(sizes), "day", "added_count"), month),
         cost_by_day=_fill({row["day"]: row["usd"] for row in costs}, month),
         newest=await list_newest_bullets(session, project, MAX_LISTED),
-        harmful=await list_harmful_bullets(
-            session,
-            project,
-            since=_midnight(week[0]),
-            before=_midnight(week[0] - timedelta(days=EARLIER_DAYS)),
-            limit=MAX_LISTED,
+        harmful=await _load_harmful(session, project, week[0], now),
+        unit_costs=_objects(
+            await load_answer(session, Question.UNIT_COSTS, _filter(project, week[0], now))
         ),
         helpful_count=await count_helpful_bullets(session, project),
         playbooks=await count_reviews(session, project),
@@ -112,16 +137,29 @@ async def load_overview(
     )
 
 
-def _last_days(now: datetime, count: int) -> list[date]:
-    return [now.date() - timedelta(days=number) for number in reversed(range(count))]
+async def _load_harmful(
+    session: AsyncSession, project: str, first: date, now: datetime
+) -> list[HarmfulBullet]:
+    """Bullets with more harmful than helpful verdicts since `first`, the most harmful first."""
+    before = QuestionFilter(
+        project, midnight(first - timedelta(days=EARLIER_DAYS)), midnight(first), limit=MAX_ROWS
+    )
+    moved = _objects(await load_answer(session, Question.MOVERS, _filter(project, first, now)))
+    harmful = [row for row in moved if row["net_count"] < 0 and row["status"] in SHOWN_STATUSES]
+    if not harmful:
+        return []
+    earlier = {
+        (row["playbook"], row["key"]): row["helpful_rate"]
+        for row in _objects(await load_answer(session, Question.MOVERS, before))
+    }
+    return [
+        HarmfulBullet(row, earlier.get((row["playbook"], row["key"])))
+        for row in harmful[:MAX_LISTED]
+    ]
 
 
 def _filter(project: str, first: date, now: datetime) -> QuestionFilter:
-    return QuestionFilter(project=project, since=_midnight(first), until=now, limit=MAX_ROWS)
-
-
-def _midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+    return QuestionFilter(project=project, since=midnight(first), until=now, limit=MAX_ROWS)
 
 
 def _objects(answer: QuestionAnswer) -> list[dict[str, Any]]:

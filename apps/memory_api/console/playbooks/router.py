@@ -9,8 +9,13 @@ from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
 from memory_api.console.forms import SentForm, validate_body
+from memory_api.console.overview.summary import load_trends
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
-from memory_api.console.queries import count_waiting
+from memory_api.console.queries import (
+    count_bullets_by_verdict,
+    count_waiting,
+    sum_verdicts,
+)
 from memory_api.console.rendering import render_page
 from memory_api.console.visit import Visit
 from memory_api.core.errors import HanseiError
@@ -20,6 +25,7 @@ from memory_api.playbooks.bullets.router import create_bullet, list_bullets
 from memory_api.playbooks.bullets.schemas import CreateBulletRequest
 from memory_api.playbooks.editing.edits import require_playbook
 from memory_api.playbooks.queries import count_reviews
+from memory_api.playbooks.queries import list_bullets as list_bullet_rows
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval.retrieve import DEFAULT_TOP_K, RenderOptions, preview_render
 from memory_api.playbooks.retrieval.schemas import RenderPlaybookRequest
@@ -41,7 +47,13 @@ async def show_playbooks(
     page = await list_playbooks(session, caller, visit.project, cursor)
     reviews = {r.name: r for r in await count_reviews(session, visit.project)}
     return render_page(
-        visit, "playbooks/list.html", page=page, reviews=reviews, is_first=cursor is None
+        visit,
+        "playbooks/list.html",
+        page=page,
+        reviews=reviews,
+        trends=await load_trends(session, visit.project),
+        verdicts=await sum_verdicts(session, visit.project),
+        is_first=cursor is None,
     )
 
 
@@ -76,6 +88,7 @@ async def show_playbook(
         "playbooks/bullets.html",
         playbook=PlaybookSummary.from_row(playbook),
         page=page,
+        counts=await count_bullets_by_verdict(session, playbook.scope_id),
         waiting_count=await count_waiting(session, visit.project, name),
         filters=filters,
         sort=sort if sort is not BulletOrder.KEY else "",
@@ -93,8 +106,8 @@ async def show_search(
     q: Text = "",
     top_k: Annotated[int, Query(ge=1, le=DEFAULT_TOP_K)] = SHOWN_HITS,
 ) -> Response:
-    """What an agent would get: the prompt block, and each bullet that was considered for it with
-    its scores explained. It is not counted as a retrieval.
+    """What an agent would get: each bullet that was considered, how well it matches, and the prompt
+    block. It is not counted as a retrieval.
     """
     body = validate_body(RenderPlaybookRequest, {"query_text": q})
     options = RenderOptions(body.query_text, top_k=body.top_k)
@@ -102,6 +115,8 @@ async def show_search(
     preview = await preview_render(runtime, caller.tenant_id, ref, options)
     shown = preview.decisions[:top_k]
     bullets = to_bullets(hit.memory._asdict() for hit, _ in shown)
+    scope = (await require_playbook(session, ref)).scope_id
+    waiting = await list_bullet_rows(session, scope, status="quarantined", limit=SHOWN_HITS)
     return render_page(
         visit,
         "playbooks/hits.html" if visit.is_partial else "playbooks/search.html",
@@ -110,10 +125,13 @@ async def show_search(
         q=q,
         block=preview.block,
         considered_count=len(preview.decisions),
-        fits=any(hit.match != "none" for hit, _ in preview.decisions),
+        fitting_count=sum(
+            hit.match in ("strong", "weak") and decision == "rendered"
+            for hit, decision in preview.decisions
+        ),
+        quarantined=[row.key for row in waiting[:SHOWN_HITS]],
         hits=[
-            (bullet, hit, hit.explain(), hit.match, decision)
-            for bullet, (hit, decision) in zip(bullets, shown, strict=True)
+            (bullet, hit, decision) for bullet, (hit, decision) in zip(bullets, shown, strict=True)
         ],
     )
 

@@ -109,11 +109,6 @@ class QuarantinedBullet:
     rival: MemoryRow | None
     """The bullet that says the opposite, if that is why it waits."""
 
-    @property
-    def was_served(self) -> bool:
-        """Whether it was active before. A new bullet that quotes a tool never was."""
-        return not self.row.awaiting_confirmation
-
 
 async def load_quarantined(
     runtime: Runtime, tenant_id: UUID, ref: PlaybookRef

@@ -11,14 +11,13 @@ from memory_api.runs.schemas import Run
 
 REASONS = {
     "Success without a failed attempt before it; lite mode does not reflect on it.": N_(
-        "A plain success teaches nothing new, so nothing was reflected on"
-        " (REFLECTIVE_MEMORY_MODE=full reflects on it)."
+        "A plain success teaches nothing new, so nothing was reflected on."
     ),
     "Routine success: earlier successes of the playbook made the same calls.": N_(
         "A routine success teaches nothing new: earlier successes made the same calls."
     ),
     "The outcome is unknown.": N_("No outcome is known. State it, and Hansei learns from it."),
-    "Reflection is turned off for this trace.": N_("It was sent with reflect=never."),
+    "Reflection is turned off for this trace.": N_("The client asked not to learn from it."),
     "The request asks for a reflection.": N_("The request asks for a reflection."),
     "Success after a failed attempt at the same task.": N_(
         "It succeeded after a failed attempt at the same task."
@@ -54,6 +53,12 @@ def describe_result(run: Run, trace: JudgedTrace, translation: Translation) -> s
     return ""
 
 
+def count_traces(run: Run) -> int:
+    """The traces whose lessons a curation decided on, or a change applied."""
+    lessons = cast("list[dict[str, Any]]", _result_of(run).get("lessons") or [])
+    return len({item.get("trace_id") for item in lessons})
+
+
 def describe_reason(result: object, translation: Translation) -> str:
     """Why an evaluation led to a reflection or to none; '' for the results of other runs."""
     is_evaluation = isinstance(result, dict) and "reflect" in result
@@ -74,7 +79,7 @@ def _describe_evaluation(
     if trace.outcome:
         parts.append(_(trace.outcome))
     if trace.judged_count:
-        text = ngettext("one bullet judged", "%(count)s bullets judged", trace.judged_count)
+        text = ngettext("one verdict", "%(count)s verdicts", trace.judged_count)
         parts.append(text % {"count": trace.judged_count})
     parts.append(_("a reflection follows") if result.get("reflect") else _("no reflection needed"))
     text = "; ".join(parts)

@@ -16,7 +16,12 @@ from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.queries import load_tasks, sum_work
 from memory_api.console.rendering import render_page
 from memory_api.console.runs.kinds import GROUPS, KINDS
-from memory_api.console.runs.results import JudgedTrace, describe_reason, describe_result
+from memory_api.console.runs.results import (
+    JudgedTrace,
+    count_traces,
+    describe_reason,
+    describe_result,
+)
 from memory_api.console.visit import Visit
 from memory_api.core.pagination import to_page
 from memory_api.runs import queries
@@ -59,6 +64,8 @@ async def show_runs(
         page=page,
         work=await sum_work(session, visit.project),
         tasks=traces,
+        lessons={run.id: count_traces(run) for run in page.items},
+        newest_change=next((run for run in page.items if _has_changed(run)), None),
         results=_describe(visit, page.items, traces),
         now=datetime.now(UTC),
         states=STATES,
@@ -67,6 +74,11 @@ async def show_runs(
         filters={"state": state, "kind": kind},
         is_first=cursor is None,
     )
+
+
+def _has_changed(run: Run) -> bool:
+    """Whether the run changed bullets of a playbook."""
+    return run.kind == "apply" and bool((run.result or {}).get("keys"))
 
 
 def _kinds(kind: str, state: str) -> Sequence[str]:
@@ -115,6 +127,7 @@ async def show_run(
         reason=describe_reason(run.result, visit.translation),
         task=traces.get(run.trace_id) if run.trace_id else None,
         chain=steps,
+        lessons={step.id: count_traces(step) for step in steps},
         is_live=run.state in LIVE_STATES,
         can_retry=run.state in RETRIABLE_STATES,
         done=done,

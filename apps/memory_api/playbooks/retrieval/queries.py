@@ -13,6 +13,7 @@ from memory_api.core.db import tenant_transaction
 from memory_api.core.resources import read_sql
 from memory_api.core.statements import fetch_rows, load_statement
 
+SERVED_OUTCOMES = load_statement("playbooks/queries.sql", "served_outcomes")
 SERVED_TRACES = load_statement("playbooks/queries.sql", "served_traces")
 
 UNPROVEN_HARMFUL_VERDICTS = read_sql("playbooks/queries.sql", "unproven_harmful_verdicts")
@@ -27,6 +28,14 @@ async def count_unproven_harmful_verdicts(
     async with tenant_transaction(connection, tenant_id):
         rows = await connection.fetch(UNPROVEN_HARMFUL_VERDICTS, tenant_id, scope, list(keys))
     return {row["key"]: row["verdict_count"] for row in rows}
+
+
+async def count_served_outcomes(session: AsyncSession, scope: int, bullet: UUID, key: str) -> Any:
+    """`run_count`, `success_count` and `judged_count` of the agent runs that had a bullet in their
+    prompt.
+    """
+    values = {"scope": scope, "bullet": bullet, "key": key}
+    return (await fetch_rows(session, SERVED_OUTCOMES, values))[0]
 
 
 async def list_served_traces(
