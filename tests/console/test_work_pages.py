@@ -318,8 +318,6 @@ async def test_list_of_runs_shows_task_result_and_work(owner_of, api, runtime, t
         assert (await api.post("/api/v1/traces", json=body)).status_code == 201
     page = (await owner_of.get("/console/runs")).text
     assert "2 wait, 0 are running. The oldest waits for" in page
-        "2 wait, 0 are running. The oldest waits for" in (await owner_of.get("/console/runs")).text
-    )
     await worker.work()
     page = (await owner_of.get("/console/runs")).text
     assert "All work is done, and nothing failed." in page
