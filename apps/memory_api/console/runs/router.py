@@ -78,7 +78,8 @@ async def show_runs(
 
 def _has_changed(run: Run) -> bool:
     """Whether the run changed bullets of a playbook."""
-    return run.kind == "apply" and bool((run.result or {}).get("keys"))
+    result: Any = run.result or {}
+    return run.kind == "apply" and bool(result.get("keys"))
 
 
 def _kinds(kind: str, state: str) -> Sequence[str]:
