@@ -15,20 +15,16 @@ _WEEKS = ("date_trunc('week', now(), 'UTC') - interval '77 days'", "now()")
 _FIRST_DAY = "(p_since at time zone 'UTC')::date"
 _LAST_DAY = "((p_until - interval '1 microsecond') at time zone 'UTC')::date"
 _DAY = f"day between {_FIRST_DAY} and {_LAST_DAY}"
-_MONTHS = "{0} <= {2} and ({0} + interval '1 month')::date > {1}"
 _PERIODS = {
     **dict.fromkeys(("playbook_sizes", "churn", "verdicts", "funnel", "coverage", "costs"), _DAY),
     **dict.fromkeys(("agent_runs", "error_categories", "days"), _DAY),
-    **dict.fromkeys(("uncovered_queries", "conflicts", "trace_costs"), "created_at"),
-    **dict.fromkeys(("lesson_costs", "bullet_costs", "bullets"), "created_at"),
+    **dict.fromkeys(("uncovered_queries", "conflicts", "bullets"), "created_at"),
     "bullet_versions": "changed_at",
-    "bullet_lifetimes": "born_at",
     "near_duplicates": "changed_at",
     "contradictions": "found_at",
-    "unit_costs": _MONTHS.format("month", _FIRST_DAY, _LAST_DAY),
-    "survival": f"(born_month is null or {_MONTHS.format('born_month', _FIRST_DAY, _LAST_DAY)})",
+    **dict.fromkeys(("unit_costs", "survival"), "true"),
 }
-"""View → the column that is in the period, or a condition."""
+"""View → the column that is in the period, or a condition; `true` without a period."""
 _FUNCTIONS = {"movers": _MONTH, "verdict_drift": _MONTH, "effects": _MONTH, "improvement": _WEEKS}
 """Functions of a period → the period of their view."""
 _SETTINGS = {"effects": " set enable_nestloop = off"}
@@ -39,7 +35,7 @@ def login_views() -> Iterator[str]:
     """The statements that create the functions and views."""
     for name, period in _PERIODS.items():
         condition = period
-        if " " not in period:
+        if period != "true" and " " not in period:
             condition = f"{period} >= p_since and {period} < p_until"
         yield from _create(name, f"questions.{name}", condition, _ALWAYS)
     for name, period in _FUNCTIONS.items():

@@ -37,7 +37,13 @@ begin
              'Calls with an unknown price: unpriced_count counts them. Embedding calls.'),
             ('unit_costs', 'What did a playbook cost so far, by trace, lesson and bullet in use?',
              'Calls that retention has deleted, and calls with an unknown price. Deleted playbooks.'),
-            ('error_categories', 'Which categories of errors did reflections find each day?', 'Traces without a reflection.')
+            ('error_categories', 'Which categories of errors did reflections find each day?', 'Traces without a reflection.'),
+            ('effects', 'How did agent runs of the last 30 days end with each bullet and without it?',
+             'A cause, where basis is observational: the two sides may differ in their tasks. The effect of all advice: see improvement. Partial and unknown outcomes do not count. Retrievals are deleted after HANSEI_RETRIEVAL_RETENTION_DAYS. The function effects(since, until) has any period.'),
+            ('improvement', 'Do agents get better: how many agent runs succeeded each week, with advice and without it?',
+             'A cause, without the hold-out of advice (HANSEI_ADVICE_HOLDOUT_SHARE): the tasks of two weeks may differ. Runs without a playbook, and partial and unknown outcomes. The view has the last 12 weeks, this one included. The function improvement(since, until) has any period.'),
+            ('agent_runs', 'How sure were the runs of the agent each day, how did they end, and were their answers right?',
+             'Whether an answer without feedback was right. A run counts for the day on which it was created.')
         ) v(view_name, question, omits)
     loop
         execute format('comment on view analytics.%I is %L', entry.view_name, entry.question || E'\nDoes not show: ' || entry.omits);
@@ -103,7 +109,30 @@ begin
             ('unit_costs', 'bullet_count', 'Active bullets.'), ('unit_costs', 'usd_per_trace', 'Cost per trace, in US dollars.'), ('unit_costs', 'usd_per_lesson', 'Cost per strategy or insight, in US dollars.'),
             ('unit_costs', 'usd_per_bullet', 'Cost per bullet in use, in US dollars.'),
             ('error_categories', 'error_category', 'Category of the error; null without one.'), ('error_categories', 'reflection_count', 'Reflections with this category.'),
-            ('error_categories', 'failed_count', 'Those of failed traces.')
+            ('error_categories', 'failed_count', 'Those of failed traces.'),
+            ('effects', 'basis', 'randomized: from the holdout experiment. observational: from all runs that had bullets of the playbook.'),
+            ('effects', 'with_runs', 'Agent runs with the bullet.'), ('effects', 'with_successes', 'Successes among them.'),
+            ('effects', 'with_rate', 'Share of successes, 0 to 1.'), ('effects', 'with_low', 'Lower end of its 95 % Wilson interval.'),
+            ('effects', 'with_high', 'Upper end of its 95 % Wilson interval.'),
+            ('effects', 'without_runs', 'Agent runs that had other bullets of the playbook, but not this one; 0: it was always served together with the others.'),
+            ('effects', 'without_successes', 'Successes among them.'), ('effects', 'without_rate', 'Share of successes, 0 to 1.'),
+            ('effects', 'without_low', 'Lower end of its 95 % Wilson interval.'), ('effects', 'without_high', 'Upper end of its 95 % Wilson interval.'),
+            ('effects', 'difference', 'Difference of the two shares, -1 to 1; null if the bullet has no effect of its own: without runs on one side, or with always_with.'),
+            ('effects', 'always_with', 'Other bullets that were in exactly the same runs, at most 10. Their effects cannot be separated.'),
+            ('improvement', 'playbook', 'Name of the playbook; null for all of the project.'),
+            ('improvement', 'week', 'Monday of the week, in UTC; null for the whole period.'), ('improvement', 'runs', 'Agent runs.'),
+            ('improvement', 'successes', 'Successes among them.'), ('improvement', 'rate', 'Share of successes, 0 to 1.'),
+            ('improvement', 'rate_low', 'Lower end of its 95 % Wilson interval.'), ('improvement', 'rate_high', 'Upper end of its 95 % Wilson interval.'),
+            ('improvement', 'with_runs', 'Agent runs of the hold-out of advice that got advice.'), ('improvement', 'with_successes', 'Successes among them.'),
+            ('improvement', 'with_rate', 'Share of successes, 0 to 1.'), ('improvement', 'without_runs', 'Agent runs of the hold-out of advice that got none.'),
+            ('improvement', 'without_successes', 'Successes among them.'), ('improvement', 'without_rate', 'Share of successes, 0 to 1.'),
+            ('agent_runs', 'playbook', 'Name of the playbook; null for a run without one.'),
+            ('agent_runs', 'confidence_band', 'Lower end of the band of the calibrated confidence: 0, 0.1, …, 0.9; null without an answer.'),
+            ('agent_runs', 'state', 'queued, running, waiting, done, failed or cancelled.'), ('agent_runs', 'run_count', 'Agent runs.'),
+            ('agent_runs', 'right_count', 'Those whose answer a person called right.'), ('agent_runs', 'wrong_count', 'Those whose answer a person called wrong.'),
+            ('agent_runs', 'mean_confidence', 'Mean of the calibrated confidence, 0 to 1.'), ('agent_runs', 'question_count', 'Questions to a person.'),
+            ('agent_runs', 'replan_count', 'New plans.'), ('agent_runs', 'mean_seconds', 'Mean time from creation to the end, waits for a person included, in seconds.'),
+            ('agent_runs', 'token_count', 'Tokens of model calls.')
         ) d(view_name, column_name, description)
         join pg_class c on c.relnamespace = 'analytics'::regnamespace and c.relkind = 'v' and (d.view_name = c.relname or d.view_name = '')
         join pg_attribute a on a.attrelid = c.oid and a.attname = d.column_name

@@ -30,7 +30,7 @@ from tests.api.test_health_access import stranger as stranger
 from tests.conftest import Database, TestTenant
 from tests.support.api_calls import trace
 
-VISIBLE = "select count(*) from trace_costs"
+VISIBLE = "select count(*) from bullets"
 CLOSED = (
     *(asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError),
     *(asyncpg.InterfaceError, asyncpg.InternalClientError),

@@ -129,7 +129,7 @@ async def test_settings_lead_to_no_other_tenant(
 ) -> None:
     other = await make_tenant()
     await add_bullet(http, "theirs", "Another tenant's secret", headers=other.auth())
-    for table in ("bullets", "bullet_versions", "playbook_sizes", "trace_costs"):
+    for table in ("bullets", "bullet_versions", "playbook_sizes", "costs"):
         statement = (
             f"select set_config('hansei.tenant_id', '{other.id}', false), (select count(*) from"
             f" {table} where tenant_id = '{other.id}') as theirs"
