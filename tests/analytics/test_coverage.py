@@ -37,7 +37,7 @@ async def test_a_match_is_that_of_a_search(
     scores = (MIN_RELEVANCE[match], MIN_RELEVANCE[match] + 0.1)
     async with runtime.sessions.for_tenant(tenant.id) as session:
         found = await session.scalars(
-            text("select analytics.match_of('{pat-00001}', s) from unnest(cast(:s as float8[])) s"),
+            text("select questions.match_of('{pat-00001}', s) from unnest(cast(:s as float8[])) s"),
             {"s": list(scores)},
         )
         assert set(found) == {match}
