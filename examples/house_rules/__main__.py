@@ -103,6 +103,8 @@ def _model(options: argparse.Namespace) -> Model:
 def score(options: argparse.Namespace) -> int:
     """Read one JSON document with `task_id` and `answer`; print the score and the feedback."""
     request = json.load(sys.stdin)
+    if not isinstance(request, dict) or not {"task_id", "answer"} <= request.keys():
+        raise ValueError("The document on standard input needs `task_id` and `answer`.")
     sys.stdout.write(json.dumps(scored(request, options.feedback)) + "\n")
     return 0
 

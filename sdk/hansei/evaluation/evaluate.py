@@ -47,8 +47,8 @@ def evaluate(
 
     `agent` is a function (or a command) that receives `task`, `advice`, `retrieval_id`, `task_id`
     and `arm`, and returns an answer or an object with `answer` and optionally `events`, `outcome`
-    and `usage`. `score` receives the task and the answer and returns a number from 0 to 1, alone or
-    with a feedback text. Without it, tasks have `expected`. Answers are stored in `folder`; a
+    and `usage`. `score` receives the task, with the `answer`, `events` and `outcome` of the agent,
+    and returns a number from 0 to 1, alone or with a feedback text. Without it, tasks have `expected`. Answers are stored in `folder`; a
     second call with the same folder resumes. `options` are the fields of `Protocol` and `Limits`,
     such as `arms`, `repeats` and `budget_usd`. Raises `EvaluationError`.
     """
@@ -85,7 +85,12 @@ def split_options(options: Mapping[str, Any]) -> tuple[Protocol, Limits]:
     protocol = {name: value for name, value in options.items() if name in names}
     if "arms" in protocol:
         protocol["arms"] = tuple(protocol["arms"])
-    return Protocol(**protocol), Limits(**{k: v for k, v in options.items() if k not in names})
+    limits = {name: value for name, value in options.items() if name not in names}
+    known = {field.name for field in fields(Limits)}
+    if unknown := sorted(limits.keys() - known):
+        options_ = ", ".join(sorted(names | known))
+        raise TypeError(f"evaluate has no option {unknown[0]!r}. Options are {options_}.")
+    return Protocol(**protocol), Limits(**limits)
 
 
 def default_folder(plan: Plan) -> Path:
