@@ -48,9 +48,10 @@ def evaluate(
     `agent` is a function (or a command) that receives `task`, `advice`, `retrieval_id`, `task_id`
     and `arm`, and returns an answer or an object with `answer` and optionally `events`, `outcome`
     and `usage`. `score` receives the task, with the `answer`, `events` and `outcome` of the agent,
-    and returns a number from 0 to 1, alone or with a feedback text. Without it, tasks have `expected`. Answers are stored in `folder`; a
-    second call with the same folder resumes. `options` are the fields of `Protocol` and `Limits`,
-    such as `arms`, `repeats` and `budget_usd`. Raises `EvaluationError`.
+    and returns a number from 0 to 1, alone or with a feedback text. Without it, tasks have
+    `expected`. Answers are stored in `folder`; a second call with the same folder resumes.
+    `options` are the fields of `Protocol` and `Limits`, such as `arms`, `repeats` and `budget_usd`.
+    Raises `EvaluationError`.
     """
     protocol, limits = split_options(options)
     has_scorer = score is not None
