@@ -192,7 +192,10 @@ language sql stable begin atomic
                    count(*) filter (where b.created_at >= p_since) recent_count,
                    count(*) filter (where b.created_at >= p_since and b.tag = 'helpful') recent_helpful
             from counted_verdicts b
-            where b.tag <> 'neutral' and b.created_at >= p_since - (p_until - p_since) and b.created_at < p_until
+            where b.tag <> 'neutral' and b.created_at >= case
+                  when p_since < timestamptz '1970-01-01 00:00+00' or p_until > timestamptz '5000-01-01 00:00+00' then '-infinity'
+                  else p_since - (p_until - p_since)
+              end and b.created_at < p_until
             group by b.tenant_id, b.bullet_id
         ) v
         join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id

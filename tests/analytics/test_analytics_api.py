@@ -74,9 +74,12 @@ async def test_wrong_parameters(api: AsyncClient, path: str, parameters, field: 
         assert answer.json()["errors"][0]["field"].endswith(field)
 
 
-async def test_longest_period(api: AsyncClient, sample: TestTenant) -> None:
-    """The period before it would start earlier than PostgreSQL's first day."""
-    period = {"since": "0001-01-01T00:00:00Z", "until": "9999-01-01T00:00:00Z"}
+@pytest.mark.parametrize("since", ["0001-01-01", "0001-01-02"])
+async def test_longest_period(api: AsyncClient, sample: TestTenant, since: str) -> None:
+    """The period before it would start earlier than PostgreSQL's first day. The driver sends the
+    first day of Python as `-infinity`.
+    """
+    period = {"since": f"{since}T00:00:00Z", "until": "9999-01-01T00:00:00Z"}
     for question in Question:
         expected = 422 if question is Question.EFFECTS else 200  # at most 92 days
         answer = await api.get(f"{URL}/{question}", params=period)
