@@ -165,9 +165,11 @@ async def test_login_cannot_use_all_memory(
 async def test_suspension_ends_a_login(
     api, runtime: Runtime, worker_runtime: Runtime, tenant: TestTenant, open_login, owner: Sessions
 ) -> None:
-    (await api.post("/api/v1/traces?reflect=always", json=trace())).raise_for_status()
+    bullet = {"content": "Check the order first."}
+    (await api.put("/api/v1/playbooks/desk", json={"bullets": []})).raise_for_status()
+    (await api.post("/api/v1/playbooks/desk/bullets", json=bullet)).raise_for_status()
     login = await open_login(tenant)
-    assert await login.fetchval(VISIBLE) > 0
+    assert await login.fetchval(VISIBLE) == 1
     sleeping = asyncio.create_task(login.fetchval("select pg_sleep(25)"))
     await asyncio.sleep(0.1)
     other = await open_login(tenant)

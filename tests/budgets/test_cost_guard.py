@@ -32,7 +32,7 @@ async def test_fifty_parallel_calls_never_overspend_by_more_than_one_estimate(
 ) -> None:
     """Each call costs as much as it may: the answer is as long as allowed."""
     model: Any = open_llm("openai", model="gpt-4o-mini", api_key="k", base_url=stub.openai_url)
-    model._dialect = "openai"  # priced as the provider's own
+    model._provider = "openai"  # priced as the provider's own
     asked = request(tenant, max_tokens=500)
     estimate = estimate_usage(asked)
     one = price_usd(estimate, provider="openai", model="gpt-4o-mini", endpoint=stub.openai_url)
@@ -151,7 +151,7 @@ async def test_call_logs_alert(
     runtime: Runtime, tenant: TestTenant, stub: StubProvider, logs: list[dict[str, Any]]
 ) -> None:
     model: Any = open_llm("openai", model="gpt-4o-mini", api_key="k", base_url=stub.openai_url)
-    model._dialect = "openai"
+    model._provider = "openai"
     await limit(runtime, tenant, None, limit_tokens=2000)
     stub.behave = lambda _call: answer("ok", input_tokens=1500, output_tokens=350)
     await AccountedLLM(model, ModelAccounting(runtime.sessions)).complete(

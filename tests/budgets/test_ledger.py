@@ -112,7 +112,7 @@ async def own_sessions(database: Database) -> AsyncIterator[Sessions]:
 @pytest.fixture
 async def model(stub: StubProvider) -> AsyncIterator[LLM]:
     llm: Any = open_llm("openai", model="gpt-4o-mini", api_key="k", base_url=stub.openai_url)
-    llm._dialect = "openai"  # priced as the provider's own
+    llm._provider = "openai"  # priced as the provider's own
     yield llm
     await llm.aclose()
 

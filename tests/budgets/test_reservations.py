@@ -43,7 +43,7 @@ def open_model(runtime: Runtime, stub: StubProvider) -> Any:
 
     def make(model: str = "gpt-4o-mini", provider: str = "openai") -> LLM:
         bare: Any = open_llm("openai", model=model, api_key="k", base_url=stub.openai_url)
-        bare._dialect = provider  # priced as the provider's own
+        bare._provider = provider  # priced as the provider's own
         return build_model_chain(
             [bare],
             runtime.sessions,

@@ -115,12 +115,16 @@ def skip_open_steps(steps: Sequence[AgentStepRow]) -> None:
 def combine_results(
     agent_run: AgentRunRow, steps: Sequence[AgentStepRow], temperature: float
 ) -> ExecutionResult:
-    """The answer of the last answering step that has one, and its confidence."""
+    """The answer of the plan's last answering step, and its confidence. One that another step reads
+    is a part of the answer, and does not answer the question.
+    """
     plan = ExecutionPlan.model_validate(agent_run.plan)
     results = [PlanStepResult.model_validate(row.result) for row in steps if row.result]
     usable = [each for each in results if each.status in USABLE]
-    answers = [each for each in usable if each.action in ANSWER_ACTIONS]
-    final = answers[-1] if answers else None
+    answering = [step for step in plan.steps if step.action in ANSWER_ACTIONS]
+    whole = [s.step_id for s in answering if not any(o.reads(s.step_id) for o in answering)]
+    last = max(whole, default=None)
+    final = next((each for each in usable if each.step_id == last), None)
     confidence = final.confidence if final else 0.0  # the answer's own, whatever was found
     if final is None or not usable:
         overall = "failed"

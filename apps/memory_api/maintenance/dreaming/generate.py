@@ -107,6 +107,14 @@ async def dream_about(runtime: Runtime, run: RunRow, input: ProjectInput) -> Pro
         counts=input.counts.to_text(),
         statements=fence_text("\n".join(statements), label="statements") if statements else "none",
     )
+    if answered.error is not None:
+        log.error(
+            "reflection_generation_failed",
+            tenant_id=str(run.tenant_id),
+            project_id=input.project_id,
+            error=str(answered.error),
+            exc_info=answered.error,
+        )
     if answered.answer is None:
         return ProjectDream(input, answered)
     themes = await _to_themes(runtime, run, input, shown, answered)
