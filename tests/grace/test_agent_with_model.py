@@ -99,6 +99,18 @@ async def test_model_plans_a_complex_question(agent: Agent, model: Model) -> Non
     assert run["state"] == "done"
 
 
+async def test_answer_of_a_part_is_not_the_answer(agent: Agent, model: Model) -> None:
+    """The last step fails: its model does not answer in the form that the prompt demands."""
+    model.answers["plan"] = [planned(("rag_search", []), ("reasoning", [1]), ("reasoning", [2]))]
+    model.answers["answer"] = [GOOD_ANSWER, {"prose": "36 months"}]
+    agent.config = config(executor={"max_replans": 0}, intervention={"max_rounds": 0})
+    run = await agent.ask(HARD, interactive=False)
+    assert [step["state"] for step in run["steps"]] == ["success", "success", "failed"]
+    assert (run["answer"], run["found"], run["confidence"]) == (None, False, 0.0)
+    assert (run["state"], run["status"]) == ("failed", "failed")
+    assert "Step 3" in run["error"]["message"]
+
+
 @pytest.mark.parametrize(
     "plan",
     [

@@ -9,6 +9,7 @@ import string
 
 import pytest
 from sqlalchemy import select
+from structlog.testing import capture_logs
 
 from memory_api.maintenance import session_summaries
 from memory_api.memories.tables import MemoryRow
@@ -146,9 +147,12 @@ async def test_invalid_answer_is_asked_for_again(service: Service, task: str) ->
 @pytest.mark.parametrize("task", GOOD)
 async def test_only_invalid_answers_lead_to_the_rules(service: Service, task: str) -> None:
     service.stub.behave = lambda _call: wrong_shape()
-    run = await start(service, task)
+    with capture_logs() as logs:
+        run = await start(service, task)
     assert (run.state, run.engine, run.degraded) == ("done", "rules", True)
     assert run.error["code"] == "llm_unparseable"
+    names = [each["event"] for each in logs]
+    assert ("reflection_generation_failed" in names) == (task == "dreaming")
 
 
 @pytest.mark.parametrize("task", GOOD)
