@@ -5,8 +5,9 @@ embedder.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from memory_api.library.hybrid_search import (
     EmbeddingClient,
@@ -219,13 +221,11 @@ class Failing(LetterModel):
         ([], ValueError),
     ],
 )
-def test_failed_embedding_is_logged_and_raised(
-    answer: object, error: type[Exception], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_embedding_is_logged_and_raised(answer: object, error: type[Exception]) -> None:
     search = HybridSearch(EmbeddingClient(Failing(answer)))
-    with pytest.raises(error):
+    with capture_logs() as logs, pytest.raises(error):
         search.search(SearchQuery(query_text="a"), Playbook(bullets=[bullet("1", "a")]))
-    assert [r.levelno for r in caplog.records] == [logging.ERROR]
+    assert [each["log_level"] for each in logs] == ["error"]
 
 
 class FailingQuery(LetterModel):
@@ -233,22 +233,44 @@ class FailingQuery(LetterModel):
         raise ConnectionError("provider away")
 
 
-def test_embedding_client_logs_its_failure(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(ConnectionError):
-        EmbeddingClient(Failing(ConnectionError("provider away"))).embed_documents(["a"])
-    with pytest.raises(ConnectionError):
-        EmbeddingClient(FailingQuery()).embed_query("a")
-    assert [(r.levelno, r.message) for r in caplog.records] == [
-        (logging.ERROR, "embedding_failed")
-    ] * 2
-    assert caplog.text.count("ConnectionError: provider away") == 2
+def test_embedding_client_logs_its_failure() -> None:
+    failure = ConnectionError("provider away")
+    with capture_logs() as logs:
+        with pytest.raises(ConnectionError):
+            EmbeddingClient(Failing(failure)).embed_documents(["a"])
+        with pytest.raises(ConnectionError):
+            EmbeddingClient(FailingQuery()).embed_query("a")
+    assert [each["event"] for each in logs] == ["embedding_failed"] * 2
+    assert logs[0]["exc_info"] is failure
 
 
-def test_failure_of_another_client_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_of_another_client_is_logged_once() -> None:
     search = HybridSearch(FailingQuery())
-    with pytest.raises(ConnectionError):
+    with capture_logs() as logs, pytest.raises(ConnectionError):
         search.search(SearchQuery(query_text="a"), Playbook(bullets=[bullet("1", "a")]))
-    assert len(caplog.records) == 1
+    assert len(logs) == 1
+
+
+LEAKING = """
+from memory_api.library.hybrid_search import EmbeddingClient
+
+class Model:
+    def embed_documents(self, texts):
+        raise ConnectionError("Incorrect API key: sk-proj-" + "a1B2c3D4" * 6)
+
+EmbeddingClient(Model()).embed_documents(["a"])
+"""
+
+
+def test_logged_failure_has_no_secret() -> None:
+    """As in a program that has not configured logging."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEAKING], capture_output=True, text=True, check=False
+    )
+    logged, raised = done.stderr.split("Traceback", 2)[1:]
+    assert "Incorrect API key" in logged
+    assert "a1B2c3D4" not in logged
+    assert "a1B2c3D4" in raised  # what the program itself prints
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, math.nan])

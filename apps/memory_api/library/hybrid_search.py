@@ -7,7 +7,6 @@ The service searches in SQL, with its own BM25 and scores. This is the documente
 from __future__ import annotations
 
 import inspect
-import logging
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_api.core.settings import Settings
+from memory_api.core.telemetry import get_logger
 from memory_api.library.blocking import LoopThread, require_no_event_loop
 from memory_api.playbooks.models import Bullet, Playbook, SearchQuery, SearchResult
 from memory_api.playbooks.sections import (
@@ -26,7 +26,7 @@ from memory_api.playbooks.sections import (
     requested_spelling,
 )
 
-logger = logging.getLogger(__name__)
+log = get_logger(__name__)
 T = TypeVar("T")
 Numbers = Iterable[float]
 Vector = Sequence[float]
@@ -89,8 +89,8 @@ def _logged_failure() -> Generator[None]:
     """Logs an error with its stack and raises it."""
     try:
         yield
-    except Exception:
-        logger.exception("embedding_failed")
+    except Exception as error:
+        log.error("embedding_failed", error=error, exc_info=error)
         raise
 
 
