@@ -142,7 +142,7 @@ class SubmittedTrajectory(TypedDict):
     used_bullet_ids: NotRequired[list[str]]
     dataset: NotRequired[str | Literal[""]]
     status: NotRequired[Literal["success", "failure"] | None]
-    """The outcome as the agent sees it. Tests and `ground_truth` take precedence."""
+    """The outcome as the agent sees it. Executed tests of a JUnit report take precedence; without a status, the `ground_truth` decides."""
     error_message: NotRequired[str | None]
 
 

@@ -33,7 +33,8 @@ class Trajectory(BaseModel):
     dataset: str = ""
     status: TrajectoryStatus | None = Field(
         default=None,
-        description="The outcome as the agent sees it. Tests and `ground_truth` take precedence.",
+        description="The outcome as the agent sees it. Executed tests of a JUnit report take "
+        "precedence; without a status, the `ground_truth` decides.",
     )
     error_message: str | None = None
 
