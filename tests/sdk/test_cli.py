@@ -486,6 +486,10 @@ def test_reflect_prints_the_changes_as_json(known: StubService) -> None:
     [
         ({"merged_keys": [], "consolidation": {"changes": []}}, ["pay needs no change."]),
         (
+            {"consolidation": {"rejected": [{"reason": "pat-00009 is not a key."}]}},
+            ["not applied: pat-00009 is not a key."],
+        ),
+        (
             {
                 "merged_keys": [["pat-00001", "pat-00004"]],
                 "consolidation": {

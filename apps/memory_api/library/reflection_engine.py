@@ -165,7 +165,7 @@ class ReflectionEngineV2:
             log.error("reflection_generation_failed", **log_fields, error=str(error), exc_info=True)
             raise
         if result is None:
-            raise NothingLearned
+            raise NothingLearned("The trace supports no reflection.")
         log.info(
             "reflection_generated",
             **log_fields,

@@ -159,6 +159,7 @@ def print_consolidation(name: str, run: Run) -> None:
         f"{change['action']} {change['key']}: {change['reason']}"
         for change in consolidation.get("changes", ())
     ]
+    lines += [f"not applied: {each['reason']}" for each in consolidation.get("rejected", ())]
     if result.get("proposal_id"):
         lines.append(f"Proposal {result['proposal_id']} waits: `hansei proposal list {name}`.")
     if run.engine == "rules":
