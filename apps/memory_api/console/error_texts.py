@@ -37,7 +37,7 @@ MISSING: Mapping[str, str] = {
 }
 """Part of an address → what is wrong if it is no ID."""
 NO_PAGE = N_("There is no such page.")
-EMPTY, NO_NUMBER = N_("Must not be empty."), N_("Must be a number, such as 2.50.")
+NO_NUMBER = N_("Must be a number, such as 2.50.")
 KNOWN_ERRORS = (
     N_("Playbook not found."),
     N_("Trace not found."),
@@ -46,6 +46,7 @@ KNOWN_ERRORS = (
     N_("API key not found."),
     N_("Resource not found."),
     N_("Version not found."),
+    N_("Must not be empty."),
     N_("Check at least one bullet."),
     N_("Enter a reason. It becomes part of the history."),
     N_("Choose a version to restore."),
@@ -58,9 +59,6 @@ KNOWN_ERRORS = (
 
 def describe_form_error(item: Mapping[str, Any], message: str) -> str:
     """The message of an error of pydantic, for people."""
-    limits: Mapping[str, Any] = item.get("ctx") or {}
-    if item["type"] == "string_too_short" and limits.get("min_length") == 1:
-        return EMPTY
     return NO_NUMBER if item["type"] == "float_parsing" else message
 
 

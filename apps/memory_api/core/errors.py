@@ -150,6 +150,8 @@ def _field_message(error: Mapping[str, Any]) -> str:
             return "Must be a number."
         case "uuid_parsing" | "uuid_type":
             return "Must be a UUID."
+        case "string_too_short" if limits["min_length"] == 1:
+            return "Must not be empty."
         case "too_short":
             return f"Must have at least {limits['min_length']} item(s)."
         case "too_long":
