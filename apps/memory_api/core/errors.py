@@ -17,7 +17,7 @@ A class's docstring is its default message. `ConfigurationError` stops the proce
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 MAX_FIELD_LENGTH = 200
 """Characters of a field's path in an error. Parts of the path may be keys of the sent body."""
@@ -133,30 +133,30 @@ def field_problem(error: Mapping[str, Any]) -> FieldProblem:
     return FieldProblem(field, _field_message(error))
 
 
+_SENTENCES: Mapping[str, str] = {
+    "missing": "This field is required.",
+    "extra_forbidden": "Unknown field.",
+    "list_type": "Must be a JSON array.",
+    **dict.fromkeys(("model_attributes_type", "model_type", "dict_type"), "Must be a JSON object."),
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "Must be a whole number."),
+    **dict.fromkeys(
+        ("float_parsing", "float_type", "decimal_parsing", "decimal_type"), "Must be a number."
+    ),
+    **dict.fromkeys(("uuid_parsing", "uuid_type"), "Must be a UUID."),
+}
+"""Type of an error of pydantic → what is wrong."""
+
+
 def _field_message(error: Mapping[str, Any]) -> str:
-    limits: Mapping[str, Any] = error.get("ctx") or {}
-    match error["type"]:
-        case "missing":
-            return "This field is required."
-        case "extra_forbidden":
-            return "Unknown field."
-        case "model_attributes_type" | "model_type" | "dict_type":
-            return "Must be a JSON object."
-        case "list_type":
-            return "Must be a JSON array."
-        case "int_parsing" | "int_type" | "int_from_float":
-            return "Must be a whole number."
-        case "float_parsing" | "float_type" | "decimal_parsing" | "decimal_type":
-            return "Must be a number."
-        case "uuid_parsing" | "uuid_type":
-            return "Must be a UUID."
-        case "string_too_short" if limits["min_length"] == 1:
-            return "Must not be empty."
-        case "too_short":
-            return f"Must have at least {limits['min_length']} item(s)."
-        case "too_long":
-            return f"Must have at most {limits['max_length']} item(s)."
-        case _:
-            message = str(error["msg"]).removeprefix("Value error, ")
-            message = message.replace("Input should be", "Must be", 1)
-            return message if message.endswith(".") else f"{message}."
+    kind, limits = error["type"], cast(Mapping[str, Any], error.get("ctx") or {})
+    if sentence := _SENTENCES.get(kind):
+        return sentence
+    if kind == "string_too_short" and limits["min_length"] == 1:
+        return "Must not be empty."
+    if kind == "too_short":
+        return f"Must have at least {limits['min_length']} item(s)."
+    if kind == "too_long":
+        return f"Must have at most {limits['max_length']} item(s)."
+    message = str(error["msg"]).removeprefix("Value error, ")
+    message = message.replace("Input should be", "Must be", 1)
+    return message if message.endswith(".") else f"{message}."
