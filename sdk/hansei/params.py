@@ -142,7 +142,7 @@ class SubmittedTrajectory(TypedDict):
     used_bullet_ids: NotRequired[list[str]]
     dataset: NotRequired[str | Literal[""]]
     status: NotRequired[Literal["success", "failure"] | None]
-    """The outcome as the agent sees it. Executed tests of a JUnit report take precedence; without a status, the `ground_truth` decides."""
+    """The outcome as the agent sees it. Executed tests of a JUnit report take precedence. Without a status, the answer decides if it is the same as the `ground_truth`, or another number."""
     error_message: NotRequired[str | None]
 
 

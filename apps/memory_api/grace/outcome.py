@@ -101,7 +101,7 @@ def describe_failure(result: ExecutionResult) -> str:
     failed = (each for each in result.step_results if each.status == "failed" and each.error)
     first = next(failed, None)
     if first is None:
-        return "No step of the plan gave an answer."
+        return "The step that answers the question was left out, or gave no answer."
     return f"Step {first.step_id} ({first.action}) failed: {first.error}"
 
 

@@ -34,7 +34,8 @@ class Trajectory(BaseModel):
     status: TrajectoryStatus | None = Field(
         default=None,
         description="The outcome as the agent sees it. Executed tests of a JUnit report take "
-        "precedence; without a status, the `ground_truth` decides.",
+        "precedence. Without a status, the answer decides if it is the same as the `ground_truth`, "
+        "or another number.",
     )
     error_message: str | None = None
 
