@@ -15,16 +15,22 @@ _WEEKS = ("date_trunc('week', now(), 'UTC') - interval '77 days'", "now()")
 _FIRST_DAY = "(p_since at time zone 'UTC')::date"
 _LAST_DAY = "((p_until - interval '1 microsecond') at time zone 'UTC')::date"
 _DAY = f"day between {_FIRST_DAY} and {_LAST_DAY}"
+
+
+def _within(column: str) -> str:
+    return f"{column} >= p_since and {column} < p_until"
+
+
 _PERIODS = {
     **dict.fromkeys(("playbook_sizes", "churn", "verdicts", "funnel", "coverage", "costs"), _DAY),
     **dict.fromkeys(("agent_runs", "error_categories", "days"), _DAY),
-    **dict.fromkeys(("uncovered_queries", "conflicts", "bullets"), "created_at"),
-    "bullet_versions": "changed_at",
-    "near_duplicates": "changed_at",
-    "contradictions": "found_at",
+    **dict.fromkeys(("uncovered_queries", "conflicts", "bullets"), _within("created_at")),
+    "bullet_versions": _within("changed_at"),
+    "near_duplicates": _within("changed_at"),
+    "contradictions": _within("found_at"),
     **dict.fromkeys(("unit_costs", "survival"), "true"),
 }
-"""View → the column that is in the period, or a condition; `true` without a period."""
+"""View → the condition of the period; `true` without one."""
 _FUNCTIONS = {"movers": _MONTH, "verdict_drift": _MONTH, "effects": _MONTH, "improvement": _WEEKS}
 """Functions of a period → the period of their view."""
 _SETTINGS = {"effects": " set enable_nestloop = off"}
@@ -33,10 +39,7 @@ _SETTINGS = {"effects": " set enable_nestloop = off"}
 
 def login_views() -> Iterator[str]:
     """The statements that create the functions and views."""
-    for name, period in _PERIODS.items():
-        condition = period
-        if period != "true" and " " not in period:
-            condition = f"{period} >= p_since and {period} < p_until"
+    for name, condition in _PERIODS.items():
         yield from _create(name, f"questions.{name}", condition, _ALWAYS)
     for name, period in _FUNCTIONS.items():
         yield from _create(name, f"questions.{name}(p_since, p_until)", "true", period)

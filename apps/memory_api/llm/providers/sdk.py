@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from memory_api.llm.error_mapping import SdkErrors, convert_sdk_errors
 from memory_api.llm.port import LLMReply, LLMRequest, fingerprint_key
 
 
-class SdkLLM:
+class SdkLLM(ABC):
     """A model that an SDK calls. A subclass says how a request and a reply look."""
 
     errors: ClassVar[SdkErrors]
@@ -64,12 +65,12 @@ class SdkLLM:
     async def aclose(self) -> None:
         await self.client.close()
 
+    @abstractmethod
     def _create_method(self) -> Any:
         """The method of the client, with the raw response."""
-        raise NotImplementedError
 
-    def _body(self, request: LLMRequest) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _body(self, request: LLMRequest) -> dict[str, Any]: ...
 
-    def _reply(self, response: object, latency_ms: int, request_id: str | None) -> LLMReply:
-        raise NotImplementedError
+    @abstractmethod
+    def _reply(self, response: object, latency_ms: int, request_id: str | None) -> LLMReply: ...
