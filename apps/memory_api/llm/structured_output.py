@@ -176,8 +176,8 @@ async def request_structured(
     omit: frozenset[str] = frozenset(),
     find_problem: Callable[[M], str] | None = None,
 ) -> tuple[M, LLMReply]:
-    """Ask for a `model_class` and return it with its reply. The fields in `omit`, which need
-    defaults, are not asked for.
+    """Ask for a `model_class` and return it with its reply. The fields in `omit`, of the class and
+    of those in it, need defaults and are not asked for.
 
     If the answer is not valid, asks again once, with the error in the prompt. If it was truncated,
     asks again once with twice the tokens. `find_problem` returns what a valid answer should do
@@ -271,16 +271,23 @@ def json_schema_of(model_class: type[BaseModel], omit: frozenset[str] = frozense
     """The schema of a class, without the fields in `omit`, for `LLMRequest.schema`."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", model_class.__name__)[:64]
     schema = strict_schema(model_class)
+    definitions: dict[str, Any] = schema.pop("$defs", {})
+    kept = {name: _without_fields(part, omit) for name, part in definitions.items()}
+    asked = _without_fields(schema, omit)
+    used = _used_definitions(asked, kept)
+    return JsonSchema(name, asked | ({"$defs": used} if used else {}))
+
+
+def _without_fields(schema: Mapping[str, Any], omit: frozenset[str]) -> dict[str, Any]:
+    """The strict schema of an object without some of its properties."""
     properties = {k: v for k, v in schema["properties"].items() if k not in omit}
-    kept = _used_definitions(properties, cast("dict[str, Any]", schema.pop("$defs", {})))
-    parts = {"properties": properties, "required": list(properties)}
-    return JsonSchema(name, schema | parts | ({"$defs": kept} if kept else {}))
+    return {**schema, "properties": properties, "required": list(properties)}
 
 
-def _used_definitions(properties: Any, definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """The definitions that the properties refer to, and those that these refer to."""
+def _used_definitions(schema: Any, definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """The definitions that the schema refers to, and those that these refer to."""
     used: dict[str, Any] = {}
-    text = json.dumps(properties)
+    text = json.dumps(schema)
     while new := {n: p for n, p in definitions.items() if n not in used and f'/{n}"' in text}:
         used |= new
         text = json.dumps(new)

@@ -361,3 +361,23 @@ async def test_shared_text_is_written_once(service: Service) -> None:
     assert call.text.count("Fetches a report.") == 1
     assert call.user.count("The report of March is on the desk") == 3
     assert json.dumps(call.schema).count('"rules"') == 2, "of the batch, and required"
+
+
+async def test_schema_asks_for_verdicts_only_if_there_are_bullets(service: Service) -> None:
+    async def schema_of_the_last_batch() -> str:
+        await work(service, "evaluate")
+        await work(service, "reflect")
+        schema = json.dumps(service.stub.calls[-1].schema)
+        assert "RunReflection" in schema
+        return schema
+
+    await send(service, 2)
+    schema = await schema_of_the_last_batch()
+    assert "ModelVerdict" not in schema
+    assert '"verdicts"' not in schema
+    assert '"same_as"' not in schema, "no lesson is known yet"
+    await add_bullet(service)
+    await send(service, 2, used_bullet_keys=["pat-00001"])
+    schema = await schema_of_the_last_batch()
+    assert "ModelVerdict" in schema
+    assert '"verdicts"' in schema

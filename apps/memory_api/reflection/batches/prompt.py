@@ -21,7 +21,13 @@ from memory_api.reflection.batches.model_output import BatchReflection
 from memory_api.reflection.context import without_copies
 from memory_api.reflection.evidence import Evidence, PromptBullet, PromptLesson
 from memory_api.reflection.evidence_text import tool_lines
-from memory_api.reflection.prompt import PromptParts, bullet_lines, fenced_lines, lesson_lines
+from memory_api.reflection.prompt import (
+    PromptParts,
+    bullet_lines,
+    fenced_lines,
+    lesson_lines,
+    omitted_fields,
+)
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact
 
@@ -43,10 +49,13 @@ class BatchMember:
 
 @dataclass(frozen=True)
 class BatchPrompt:
-    """`lessons` are the known lessons by their name in the prompt."""
+    """`lessons` are the known lessons by their name in the prompt. `omit` has the fields of a
+    reflection that have no meaning for this batch.
+    """
 
     messages: PromptMessages
     lessons: dict[str, PromptLesson]
+    omit: frozenset[str]
     hash: str
 
 
@@ -77,7 +86,8 @@ def build_batch_prompt(model: ModelSession, members: Sequence[BatchMember]) -> B
         ),
     }
     messages = split_cacheable_prefix(batch.text, values)
-    return BatchPrompt(messages, named, content_hash(f"{batch.text}\n{run.text}"))
+    omit = omitted_fields(Evidence(lessons=lessons, bullets=list(bullets.values())))
+    return BatchPrompt(messages, named, omit, content_hash(f"{batch.text}\n{run.text}"))
 
 
 def _parts_of(member: BatchMember, budget: int) -> PromptParts:

@@ -117,7 +117,9 @@ async def find_shared_reflection(
         prompt_hash=prompt.hash,
     )
     try:
-        answer, reply = await request_structured(model.llm, BatchReflection, request)
+        answer, reply = await request_structured(
+            model.llm, BatchReflection, request, omit=prompt.omit
+        )
     except (LLMRefused, LLMTruncated, LLMUnparseable) as error:
         log.warning("batch_not_answered", run_count=len(inputs), code=error.code)
         return None
