@@ -16,11 +16,16 @@ With `--model-per-arm`, its name ends in the name of the arm, so that each arm c
 its own (bench/readers), and in `judge` for the calls that compare an answer with its sources, so
 that nobody judges their own answers. Each answer is stored as soon as it is there: a bench that was
 stopped goes on where it was. Arms can run at the same time, but `again` needs `grace`.
+
+Prompts of earlier measurements have changed, so their model calls cannot be replayed. Their
+questions with the endings of their runs are in `measured/` beside the recorded answers; the report
+scores them again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +36,12 @@ from bench.grace_arms import Answered, ArmBench
 from bench.grace_questions import SETS, load_set
 from bench.harness import ROOT, Report, measured_server
 from bench.recorded_model import NotRecorded
-from hansei.evaluation.statistics import format_p, paired_difference, wilson_interval
+from hansei.evaluation.statistics import (
+    PairedDifference,
+    format_p,
+    paired_difference,
+    wilson_interval,
+)
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
 from memory_api.llm.errors import LLMError
@@ -39,6 +49,7 @@ from memory_api.llm.port import LLM
 from memory_api.llm.registry import open_configured_models
 
 RECORDINGS = ROOT / "tests" / "recordings" / "grace"
+MEASURED = RECORDINGS / "measured"
 ARMS = ("one_search", "react", "grace", "again")
 SURE = 0.9
 
@@ -100,11 +111,22 @@ def _open_model(suffix: str) -> LLM:
     return models[0]
 
 
+def load_measurement(file: Path) -> dict[str, list[Answered]]:
+    """Arm → its answered questions. The file is named after the date and the set of questions."""
+    questions = {each.id: each for each in load_set(file.stem.rpartition("-")[2]).questions}
+    results: dict[str, list[Answered]] = {}
+    for line in file.read_text("utf8").splitlines():
+        stored = json.loads(line)
+        question = questions[stored.pop("question")]
+        results.setdefault(stored.pop("arm"), []).append(Answered(question, **stored))
+    return results
+
+
 # The report
 
 
 def to_report(results: Mapping[str, Sequence[Answered]]) -> Report:
-    """The tables of the arms that were run."""
+    """The tables of the arms that were run, and of earlier measurements."""
     first = next(iter(results.values()))
     report = Report(
         "grace_with_model",
@@ -127,6 +149,11 @@ def to_report(results: Mapping[str, Sequence[Answered]]) -> Report:
         *("arms", "questions", "difference", "p", "better", "worse"),
     )
     report.table(
+        *("measurements", "All measurements, the first one first", "measurement", "arm"),
+        *("answerable: right", "two passages: right", "no answer: not answered", "wrong"),
+        *("wrong above .9", "asked for nothing", "tokens", "two passages: grace − react"),
+    )
+    report.table(
         *("not right", "Answers that were not right", "arm", "question", "ending", "expected"),
         *("answer", "confidence", "asked"),
     )
@@ -140,22 +167,19 @@ def to_report(results: Mapping[str, Sequence[Answered]]) -> Report:
     ):
         if {one, other} <= results.keys():
             _add_pair(report, results, one, other, types)
+    for file in sorted(MEASURED.glob("*.jsonl")):
+        _add_measurement(report, file.stem, load_measurement(file))
+    _add_measurement(report, "this one", results)
     return report
 
 
 def _add_arm(report: Report, arm: str, answered: Sequence[Answered]) -> None:
-    of = {kind: [each for each in answered if each.question.type == kind]
-          for kind in ("two", "simple", "none")}  # fmt: skip
-    wrong = [each for each in answered if each.ending == "wrong"]
-    sure = [each for each in wrong if (each.run["confidence"] or 0) > SURE]
-    for_nothing = [each for each in answered if each.asked_for_nothing]
-    asked = [each for each in answered if each.asked]
+    two, simple, none = (_of(answered, kind) for kind in ("two", "simple", "none"))
+    wrong, sure, for_nothing = _mistakes(answered)
     report.row(
-        *("arms", arm, _share([*of["two"], *of["simple"]]), _share(of["two"])),
-        *(_share(of["simple"]), _share(of["none"]), len(wrong), len(sure), len(asked)),
-        f"{len(for_nothing)} of {len(answered)}",
+        *("arms", arm, _share([*two, *simple]), _share(two), _share(simple), _share(none)),
+        *(wrong, sure, sum(each.asked > 0 for each in answered), for_nothing),
     )
-    two = of["two"]
     report.row(
         *("effort", arm, _mean([each.calls for each in answered])),
         *(_mean([each.tokens for each in answered]), _mean([each.tokens for each in two])),
@@ -177,16 +201,46 @@ def _add_pair(
     other: str,
     types: Sequence[str],
 ) -> None:
-    scores = [
-        [float(each.is_right) for each in results[arm] if each.question.type in types]
-        for arm in (one, other)
-    ]
-    found = paired_difference(*scores)
+    found = _compare(results[one], results[other], types)
     report.row(
-        *("pairs", f"{one} − {other}", f"{found.tasks} ({', '.join(types)})"),
-        f"{100 * found.mean:+.0f} ({100 * found.low:+.0f} to {100 * found.high:+.0f})",
+        *("pairs", f"{one} − {other}", f"{found.tasks} ({', '.join(types)})", _points(found)),
         *(format_p(found.p), found.better, found.worse),
     )
+
+
+def _add_measurement(report: Report, name: str, results: Mapping[str, Sequence[Answered]]) -> None:
+    for arm, answered in results.items():
+        two, none = _of(answered, "two"), _of(answered, "none")
+        is_compared = arm == "grace" and "react" in results
+        report.row(
+            *("measurements", name, arm, _share(_of(answered, "two", "simple")), _share(two)),
+            *(_share(none), *_mistakes(answered), _mean([each.tokens for each in answered])),
+            _points(_compare(answered, results["react"], ("two",))) if is_compared else "",
+        )
+
+
+def _of(answered: Sequence[Answered], *types: str) -> list[Answered]:
+    return [each for each in answered if each.question.type in types]
+
+
+def _mistakes(answered: Sequence[Answered]) -> tuple[int, int, str]:
+    """Wrong answers, those of them above .9, and runs that asked for nothing."""
+    wrong = [each for each in answered if each.ending == "wrong"]
+    sure = sum((each.run["confidence"] or 0) > SURE for each in wrong)
+    for_nothing = sum(each.asked_for_nothing > 0 for each in answered)
+    return len(wrong), sure, f"{for_nothing} of {len(answered)}"
+
+
+def _compare(
+    ours: Sequence[Answered], theirs: Sequence[Answered], types: Sequence[str]
+) -> PairedDifference:
+    return paired_difference(
+        *([float(each.is_right) for each in _of(arm, *types)] for arm in (ours, theirs))
+    )
+
+
+def _points(found: PairedDifference) -> str:
+    return f"{100 * found.mean:+.0f} ({100 * found.low:+.0f} to {100 * found.high:+.0f})"
 
 
 def _share(answered: Sequence[Answered]) -> str:

@@ -13,7 +13,13 @@ import pytest
 
 from bench.grace_arms import ArmBench, answer_as_person
 from bench.grace_questions import SETS, load_set, matches
-from bench.grace_with_model import RECORDINGS, recorded_arms, to_report
+from bench.grace_with_model import (
+    MEASURED,
+    RECORDINGS,
+    load_measurement,
+    recorded_arms,
+    to_report,
+)
 from bench.harness import RESULTS, MeasuredServer
 from bench.recorded_model import NotRecorded
 from memory_api.grace.experience import MIN_SIMILARITY
@@ -200,3 +206,11 @@ def test_results_follow_from_the_recorded_answers(database: Database) -> None:
         for arm in recorded_arms()
     }
     assert to_report(results).text() == (RESULTS / "grace_with_model.md").read_text("utf8")
+
+
+@each_case("file", sorted(MEASURED.glob("*.jsonl")))
+def test_earlier_measurements_have_each_question_once_for_each_arm(file: Path) -> None:
+    results = load_measurement(file)
+    assert {"one_search", "react", "grace"} <= results.keys()
+    for answered in results.values():
+        assert len({each.question.id for each in answered}) == len(answered) == 40
