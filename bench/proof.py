@@ -37,6 +37,7 @@ ABOUT = (
     "of McNemar's exact test. `tokens`: of the advice, for a task. The readers are language "
     "models, see bench/readers/README.md."
 )
+FIRST_CALLS = "Whether an agent asks the MCP server for advice before it acts"
 Json = dict[str, Any]
 SCORERS = {
     "hansei.evaluation.presets:score_formula": score_formula,
@@ -62,6 +63,13 @@ def make_report(recordings: Path = RECORDINGS) -> Report:
     with lzma.open(recordings / "batches.jsonl.xz", "rt") as lines:
         for line in lines:
             add_variant(report, json.loads(line))
+    report.table("first calls", FIRST_CALLS, "wording", "reader", "asked first")
+    for line in (recordings / "first_calls.jsonl").read_text("utf8").splitlines():
+        reader = json.loads(line)
+        asked = [reply["reply"].startswith("render_playbook(") for reply in reader["replies"]]
+        report.row(
+            "first calls", reader["wording"], reader["reader"], f"{sum(asked)} of {len(asked)}"
+        )
     for archive in sorted(recordings.glob("*.tar.xz")):
         with tempfile.TemporaryDirectory() as folder:
             with tarfile.open(archive) as file:
