@@ -49,6 +49,9 @@ DOORS: dict[str, dict[str, Any]] = {
     "event error": {"events": [CALL, REFUSED | {"error": {"detail": PLANTED}}]},
     "event metadata": {"events": [CALL, REFUSED | {"metadata": {"note": PLANTED}}]},
     "event id": {"events": [CALL, REFUSED | {"event_id": PLANTED}]},
+    "event id in camelCase": {
+        "events": [CALL, REFUSED | {"event_id": PLANTED.title().replace(" ", "")}]
+    },
     "trace metadata": {"metadata": {"note": PLANTED}},
     "user": {"events": [{"event_type": "user_message", "content": PLANTED}, CALL, REFUSED]},
     "agent": {"events": [CALL, REFUSED, {"event_type": "llm_response", "content": PLANTED}]},

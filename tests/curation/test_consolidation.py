@@ -85,9 +85,9 @@ async def test_model_merges_paraphrases(asked: Book, stub: StubProvider) -> None
     assert shown.index(keys[1]) < shown.index(f"[{keys[3]}]"), "the nearest bullets come first"
     assert done.consolidation.group_count == 1
     bullets = await asked.bullets()
-    assert set(bullets) == {keys[0], keys[3]}
-    assert (bullets[keys[0]].content, bullets[keys[0]].helpful) == (text, 1 + 2 + 3)
-    assert (await asked.memory(keys[0])).observation_count == 3
+    assert set(bullets) == {keys[2], keys[3]}, "the text that is judged best stays"
+    assert (bullets[keys[2]].content, bullets[keys[2]].helpful) == (START, 1 + 2 + 3)
+    assert (await asked.memory(keys[2])).observation_count == 3
     assert len(await asked.links("supersedes")) == 2
     assert (await asked.row()).version == version + 1
     author = ChangeAuthor("person")
@@ -271,7 +271,7 @@ async def test_token_budget_starts_a_consolidation(
 async def test_bullet_is_split(asked: Book, stub: StubProvider) -> None:
     both = "Ask for the user ID, then call get_user_details. Read the address to the user aloud."
     key, _ = await asked.add(both, ASK, section="pat")
-    await asked.set(key, helpful=4)
+    await asked.set(key, helpful=4, harmful=4)
     parts = [
         {"content": "Ask for the user ID, then call get_user_details."},
         {"title": "Address", "content": "Read the address to the user aloud."},

@@ -41,7 +41,7 @@ ADD = said(operation("ADD", 1, section="OTHERS", content="Split what is large.",
 
 async def test_operations_of_one_call_are_applied(asked: Book, stub: StubProvider) -> None:
     (key,) = await asked.add("Split a large file.", section="pat")
-    await asked.set(key, helpful=3)
+    await asked.set(key, helpful=3, harmful=3)
     stub.queue(
         answer(
             said(

@@ -23,6 +23,7 @@ from memory_api.curation.contradictions import (
     quarantine_losers,
 )
 from memory_api.curation.decision_log import save_decisions
+from memory_api.curation.proven import retain_proven_texts
 from memory_api.curation.rebase import CurrentPlaybook, rebase_plan
 from memory_api.curation.schemas import (
     ApplyResult,
@@ -152,11 +153,11 @@ def _planner(
         if _requires_review(playbook):
             raise _ReviewRequired
         current = await load_current_playbook(session, playbook, application.plan)
+        retained = retain_proven_texts(application.plan, current.state)
+        if retained is not application.plan:
+            current = await load_current_playbook(session, playbook, retained)
         application.rebased = await restrict_unconfirmed(
-            session,
-            rebase_plan(application.plan, current),
-            application.plan.lessons,
-            current.state,
+            session, rebase_plan(retained, current), retained.lessons, current.state
         )
         change = await _plan_change(session, playbook, application)
         to_archive, excess_count = await choose_archived(session, playbook, change)

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 
+from memory_api.playbooks.deltas import normalize_content
 from memory_api.playbooks.models import Bullet
 from memory_api.text.quotations import has_address
 from memory_api.text.similarity import containment
@@ -35,6 +36,7 @@ MAX_OMITTED_SHARE = 0.5
 
 _BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|（[^（）]*）|［[^［］]*］|【[^【】]*】")
 _MAX_BRACKET_DEPTH = 4
+_WORD = re.compile(r"\w+")
 _CALL_PLACEHOLDER = "\ue000"
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])\d+(?:[.,]\d+)*(?![\d)])")
 _NAME = re.compile(
@@ -102,6 +104,17 @@ def find_lost_words(bullet: Bullet, when_to_use: str, content: str) -> str | Non
     if containment(old, new) < MIN_KEPT_WORD_SHARE:
         return f"The new text drops most words of {bullet.id}."
     return None
+
+
+def contains_advice(text: str, part: str) -> bool:
+    """Whether a text has all words of another one, one after the other. Examples in brackets and
+    punctuation do not count.
+    """
+    words, wanted = (
+        f" {' '.join(_WORD.findall(normalize_content(_strip_examples(each))))} "
+        for each in (text, part)
+    )
+    return not wanted.strip() or wanted in words
 
 
 def may_confirm(lesson: str, waiting: str) -> bool:

@@ -34,7 +34,11 @@ from memory_api.curation.schemas import (
     new_delta,
 )
 from memory_api.playbooks.models import TRIAL, Bullet, DeltaContextItem, DeltaType
-from memory_api.text.quotations import find_quotations_of, without_quotation_marks
+from memory_api.text.quotations import (
+    find_quotations_of,
+    without_quotation_marks,
+    words_of_name,
+)
 
 MAX_OPERATIONS = 50
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,100}-\d{1,120}|kpt_\d{1,120}")
@@ -333,7 +337,8 @@ def _copied_passages(
     for confirmation, tasks, and names of tools in other words. Names in quotation marks are none.
     """
     tools = {name for evidence in context.evidence for name in evidence.tools}
-    outside = [*context.unconfirmed.values(), *(e.task for e in context.evidence), *tools]
+    outside = [*context.unconfirmed.values(), *(e.task for e in context.evidence)]
+    outside += [*tools, *map(words_of_name, tools)]
     texts: list[list[str]] = []
     for operation in operations:
         fields = (operation.content, operation.title, operation.when_to_use)

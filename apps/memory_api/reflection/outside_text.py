@@ -36,6 +36,7 @@ from memory_api.text.quotations import (
     is_safe_name,
     quote_passages_of,
     quote_values_of,
+    words_of_name,
 )
 from memory_api.trace_analysis.arguments import parse_arguments
 from memory_api.trace_analysis.context import ReflectionContext
@@ -170,6 +171,7 @@ def _texts_of_event(event: Event) -> Iterator[OutsideText]:
         yield OutsideText(_ORIGIN_OF_EVENT[event.event_type], event.content)
     if event.event_id and not _NUMBER.fullmatch(event.event_id):
         yield OutsideText(Origin.METADATA, event.event_id)
+        yield OutsideText(Origin.METADATA, words_of_name(event.event_id))
     for text in _strings(event.error):
         yield OutsideText(Origin.TOOL, text)
     for text in _strings(event.metadata):

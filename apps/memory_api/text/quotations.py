@@ -124,6 +124,11 @@ def is_word(text: str) -> bool:
     return len(text.split()) == 1 and not _JAPANESE.search(text)
 
 
+def words_of_name(name: str) -> str:
+    """The words of a name in camelCase, with spaces between them."""
+    return " ".join(_WORD_IN_NAME.findall(name))
+
+
 def to_safe_name(name: str) -> str:
     """The name with other characters replaced, as one word of at most 64 characters."""
     return name if is_safe_name(name) else _NOT_IN_NAME.sub("_", name)[:MAX_NAME_LENGTH].strip("_")
