@@ -1,4 +1,4 @@
-"""The agent for BFCL in `examples/bfcl`, with stand-ins for the benchmark's package."""
+"""The preset `bfcl` and its agent in `examples/bfcl`, with stand-ins for the package."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from hansei.evaluation import bfcl as preset
+from hansei.evaluation.agents import load_function
+from hansei.evaluation.presets import load_preset
 
 TOOL = {
     "name": "cd",
@@ -65,6 +69,8 @@ def bfcl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType
         module = ModuleType(name)
         vars(module).update(content)
         monkeypatch.setitem(sys.modules, name, module)
+    preset.bfcl_tasks.cache_clear()
+    preset.right_calls.cache_clear()
     yield importlib.import_module("examples.bfcl.episode")
     for name in [n for n in sys.modules if n.startswith(("examples.bfcl", "bfcl_eval"))]:
         del sys.modules[name]
@@ -86,13 +92,30 @@ def test_agent_sees_one_request_after_another(bfcl: Any) -> None:
     ]
 
 
-def test_score_is_the_check_of_the_benchmark(bfcl: Any) -> None:
-    assert bfcl.score_answer("base_1", json.dumps(RIGHT)) == (True, "")
-    for wrong in ("[]", "no JSON", json.dumps(RIGHT[:1]), "[1]"):
-        assert bfcl.score_answer("base_1", wrong) == (False, "The state differs.")
+def score(answer: Any) -> tuple[float, str]:
+    return preset.score({"task_id": "base_1", "answer": answer})
 
 
-@pytest.mark.parametrize(
+@pytest.mark.usefixtures("bfcl")
+def test_tasks_are_those_of_the_package() -> None:
+    found = load_preset("bfcl", None)
+    assert [task.id for task in found.tasks] == ["base_1"]
+    assert found.tasks[0].text == "Go to a.\nGo to b."
+    assert found.tasks[0].control
+    assert load_function(found.scorer) is preset.score
+    assert score(found.tasks[0].right_answer) == (1.0, "")
+
+
+@pytest.mark.usefixtures("bfcl")
+def test_score_is_the_check_of_the_benchmark() -> None:
+    assert score(json.dumps(RIGHT)) == score(RIGHT) == (1.0, "")
+    for wrong in ("[]", json.dumps(RIGHT[:1])):
+        assert score(wrong) == (0.0, "The state differs.")
+    for wrong in ("no JSON", "[1]", "{"):
+        assert score(wrong) == (0.0, "The answer is no JSON list with the calls of each turn.")
+
+
+UNSAFE = pytest.mark.parametrize(
     "line",
     [
         "__import__('os').system('true')",
@@ -104,6 +127,17 @@ def test_score_is_the_check_of_the_benchmark(bfcl: Any) -> None:
         "(lambda: 1)()",
     ],
 )
+
+
+@UNSAFE
+@pytest.mark.usefixtures("bfcl")
+def test_answer_with_another_program_is_wrong(line: str) -> None:
+    value, reason = score([[line], []])
+    assert value == 0
+    assert reason.startswith(f"{line}: T")
+
+
+@UNSAFE
 def test_only_documented_tools_with_literal_values_are_executed(bfcl: Any, line: str) -> None:
     episode = bfcl.Episode("base_1")
     assert "executed" not in (episode.say(f"{line}\nMORE") or "")

@@ -24,16 +24,19 @@ from hansei.cli.terminal import (
 )
 from hansei.errors import EvaluationError, HanseiError
 from hansei.evaluation import demo, evaluate
-from hansei.evaluation.html_report import plan_line
+from hansei.evaluation.dry_run import describe_run
+from hansei.evaluation.html_report import plan_line, protocol_line
 from hansei.evaluation.plan import Plan, Protocol, load_plan, make_plan
-from hansei.evaluation.presets import ACE_WINDOW, load_preset
+from hansei.evaluation.presets import PRESETS, load_preset
 from hansei.evaluation.report import build_report
 from hansei.evaluation.runner import Limits, Progress, Stopped
-from hansei.evaluation.tasks import Task, read_tasks, score_by_match
+from hansei.evaluation.tasks import Task, read_tasks
 from hansei.evaluation.text_report import headline, sections
 
 evaluation_commands = typer.Typer(
-    name="eval", help="Measure on your own tasks whether agents get better.", no_args_is_help=True
+    name="eval",
+    help="Measure on your own tasks whether agents get better. Start with `hansei eval demo`.",
+    no_args_is_help=True,
 )
 DEFAULTS, LIMITS = Protocol(), Limits()
 
@@ -42,14 +45,40 @@ def parse_arms(text: str) -> tuple[Any, ...]:
     return tuple(arm.strip() for arm in text.split(",") if arm.strip())
 
 
+@evaluation_commands.command("demo")
+def run_demo(
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the run. Default: hansei-eval/ID.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a report in less than a minute: 40 tasks and a scripted agent, without a key.
+
+    With a running service, Hansei learns from the agent too. It shows the tool, not a gain.
+    """
+    print_message(demo.TITLE)
+    protocol = demo.PROTOCOL
+    try:
+        with open_client(timeout=5) as client:
+            client.health.get()
+    except HanseiError as error:
+        print_message(f"No service: {error.detail} The demonstration runs without `hansei`.")
+        protocol = replace(protocol, arms=("none", "icl", "examples"))
+    tasks = [Task(**task) for task in demo.make_tasks()]
+    plan = make_plan(tasks, protocol, agent=demo.AGENT)
+    folder = output or evaluate.default_folder(plan)
+    evaluate.start(plan, folder)
+    _run(plan, folder, LIMITS, as_json=as_json)
+
+
 @evaluation_commands.command("run")
 def run_evaluation(
     tasks: Annotated[Path | None, typer.Option(help="Tasks as JSON lines.", metavar="FILE")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Instead of --tasks: ace-formula or ace-finer.")
+        str | None, typer.Option(help=f"Instead of --tasks: {', '.join(PRESETS)}.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the data of the preset.", metavar="FOLDER")
+        Path | None, typer.Option(help="Folder with the data of ACE.", metavar="FOLDER")
     ] = None,
     agent: Annotated[
         str | None,
@@ -92,6 +121,10 @@ def run_evaluation(
     token_budget: Annotated[
         int | None, typer.Option(min=0, help="Of `hansei`. Default: the playbook's.")
     ] = None,
+    min_match: Annotated[
+        Literal["none", "weak", "strong"] | None,
+        typer.Option(help="Of `hansei`, if not all bullets fit the budget. Default: none."),
+    ] = None,
     icl_tokens: Annotated[int, typer.Option(min=0, help="Of `icl`.")] = DEFAULTS.icl_tokens,
     examples: Annotated[int, typer.Option(min=1, help="Of `examples`.")] = DEFAULTS.examples,
     limit: Annotated[int | None, typer.Option(min=1, help="At most N tasks of the stream.")] = None,
@@ -105,7 +138,7 @@ def run_evaluation(
         float, typer.Option(min=1, help="Seconds for learning from one window.")
     ] = LIMITS.learn_timeout,
     budget_usd: Annotated[
-        float | None, typer.Option(min=0, help="Stop before the run costs more.")
+        float | None, typer.Option(min=0, help="Stop before the run costs more. Needs both prices.")
     ] = None,
     input_price: Annotated[
         float | None, typer.Option(min=0, help="Dollars for a million input tokens.")
@@ -144,7 +177,7 @@ def run_evaluation(
         raise typer.BadParameter("Pass --agent and one of --tasks and --preset, or --resume.")
     protocol = Protocol(
         arms=parse_arms(arms),
-        window=window or (ACE_WINDOW if preset else None),
+        window=window,
         held_out=held_out,
         second_pass=second_pass,
         order=order,
@@ -153,6 +186,7 @@ def run_evaluation(
         feedback=feedback,
         playbook=playbook,
         token_budget=token_budget,
+        min_match=min_match,
         icl_tokens=icl_tokens,
         examples=examples,
         reflect=reflect,
@@ -162,10 +196,12 @@ def run_evaluation(
     if tasks is not None:
         found = read_tasks(tasks, has_scorer=scorer is not None)
     else:
-        found, scorer = load_preset(preset or "", data)
+        chosen = load_preset(preset or "", data)
+        found, scorer = chosen.tasks, chosen.scorer
+        protocol = replace(protocol, window=window or chosen.window)
     plan = make_plan(found, protocol, agent=agent or "", scorer=scorer)
     if dry_run:
-        _show_plan(plan, as_json=as_json)
+        _show_plan(plan, limits, as_json=as_json)
         return
     folder = output or evaluate.default_folder(plan)
     evaluate.start(plan, folder)
@@ -179,32 +215,6 @@ def show_report(
     """Print the report of a run again."""
     report = build_report(folder)
     print_json(report) if as_json else print_report(report)
-
-
-@evaluation_commands.command("demo")
-def run_demo(
-    output: Annotated[
-        Path | None, typer.Option(help="Folder of the run. Default: hansei-eval/ID.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """See all of this in less than a minute: 40 tasks and a scripted agent, without a key.
-
-    With a running service, Hansei learns from the agent too. It shows the tool, not a gain.
-    """
-    print_message(demo.TITLE)
-    protocol = demo.PROTOCOL
-    try:
-        with open_client(timeout=5) as client:
-            client.health.get()
-    except HanseiError as error:
-        print_message(f"No service: {error.detail} The demonstration runs without `hansei`.")
-        protocol = replace(protocol, arms=("none", "icl", "examples"))
-    tasks = [Task(**task) for task in demo.make_tasks()]
-    plan = make_plan(tasks, protocol, agent=demo.AGENT)
-    folder = output or evaluate.default_folder(plan)
-    evaluate.start(plan, folder)
-    _run(plan, folder, LIMITS, as_json=as_json)
 
 
 def _run(plan: Plan, folder: Path, limits: Limits, *, as_json: bool) -> None:
@@ -268,23 +278,37 @@ def print_report(report: Json) -> None:
             print_text(line, style="dim")
 
 
-def _show_plan(plan: Plan, *, as_json: bool) -> None:
+def _show_plan(plan: Plan, limits: Limits, *, as_json: bool) -> None:
     """What a run would do, and whether the right answers score as right."""
-    document = plan.to_json()
-    checked = [task for task in plan.tasks if task.expected is not None and task.match != "regex"]
-    wrong = [t.id for t in checked if score_by_match(t, t.expected, None).value < 1]
-    calls = dict.fromkeys(plan.protocol.arms, 0)
-    for block in plan.blocks():
-        for call in block.calls:
-            calls[call.arm] += 1
+    run = describe_run(plan)
     if as_json:
-        print_json(document | {"calls_by_arm": calls, "expected_scores_wrong": wrong})
+        print_json(run)
         return
     print_text(f"Valid: {format_count(len(plan.tasks), 'task')}. Nothing was called.")
-    print_table(("arm", "calls"), [[arm, str(count)] for arm, count in calls.items()])
+    print_text(protocol_line(run, run["tasks"]))
+    if plan.agent:
+        print_text(f"SHA-256 of the plan without ID and time: {run['repeated_sha256']}")
+    rows = [
+        [row["arm"], *(_tokens(row[name]) for name in ("calls", "task_tokens", "advice_tokens"))]
+        for row in run["arms"]
+    ]
+    print_table(("arm", "calls", "tokens of tasks", "of advice, at most"), rows)
     print_text(
-        f"{len(checked) - len(wrong)} of {len(checked)} expected answers score as right. "
-        f"Windows of {plan.window} tasks."
+        "Tokens are estimates. Your agent adds its own prompt and its answers, and the model of the"
+        " service reads the attempts of `hansei`.",
+        style="dim",
     )
+    wrong, checked = run["expected_scores_wrong"], run["expected_checked"]
+    if checked:
+        print_text(f"{checked - len(wrong)} of {checked} expected answers score as right.")
     if wrong:
         print_message(f"These expected answers score as wrong: {', '.join(wrong[:10])}.")
+    if limits.budget_usd is not None and not limits.has_prices:
+        print_message(
+            "--budget-usd needs what an answer costs: pass --input-price and --output-price, or let"
+            " the agent return `usage.usd`. Otherwise the run stops after its first answers."
+        )
+
+
+def _tokens(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"

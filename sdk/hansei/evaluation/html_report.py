@@ -7,21 +7,23 @@ from html import escape
 from hansei._model import Json
 from hansei.evaluation.text_report import Section, headline, sections
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 720, 300, 44, 32
-COLORS = {
-    "none": "#777777",
-    "hansei": "#0b6e4f",
-    "icl": "#c05a00",
-    "examples": "#5b4bb5",
-    "full": "#0067a5",
-}
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 300, 48, 12, 12, 32
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+:root { color-scheme: light dark; --quiet: #555; --line: #ddd; --note: #fff3cd; --none: #777;
+  --hansei: #0b6e4f; --icl: #c05a00; --examples: #5b4bb5; --full: #0067a5 }
+@media (prefers-color-scheme: dark) { :root { --quiet: #aaa; --line: #444; --note: #3d3210;
+  --none: #999; --hansei: #4cc79b; --icl: #f09a4a; --examples: #a99cf5; --full: #5cb3ea } }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  overflow-wrap: anywhere }
 h1 { font-size: 1.5rem } h2 { font-size: 1.1rem; margin-top: 2rem }
-table { border-collapse: collapse } th { color: #555 } .plan { color: #555 }
-th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #ddd }
-.note { background: #fff3cd; padding: .5rem .8rem; border-left: 4px solid #c98a00 }
-.headline { font-size: 1.15rem; font-weight: 600 } svg text { font: 12px system-ui, sans-serif }
+.wide { overflow-x: auto } svg.curve { min-width: 32rem } .legend { display: flex; gap: 1.5rem;
+  flex-wrap: wrap }
+table { border-collapse: collapse; overflow-wrap: normal } th, .plan { color: var(--quiet) }
+th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line) }
+td:not(:first-child, :last-child) { white-space: nowrap }
+.note { background: var(--note); padding: .5rem .8rem; border-left: 4px solid #c98a00 }
+.headline { font-size: 1.15rem; font-weight: 600 }
+svg text { font: 12px system-ui, sans-serif; fill: currentColor } svg line { stroke: var(--line) }
 """
 
 
@@ -45,14 +47,21 @@ def format_html(report: Json) -> str:
 
 
 def plan_line(report: Json) -> str:
-    plan, tasks = report["plan"], report["tasks"]
+    plan = report["plan"]
+    return (
+        f"{protocol_line(plan, report['tasks'])} The plan was written on {plan['created_at']}, "
+        f"before the first call; SHA-256 {plan['sha256']}, without its ID and time "
+        f"{plan['repeated_sha256']}."
+    )
+
+
+def protocol_line(plan: Json, tasks: Json) -> str:
     protocol = plan["protocol"]
     counts = f"{tasks['stream']} tasks in the stream, {tasks['held_out']} held out"
     options = f"repeats: {protocol['repeats']}; seed {protocol['seed']}"
     return (
         f"{counts}, {tasks['controls']} controls; windows of {plan['window']}; {options}; "
-        f"feedback: {protocol['feedback']}; agent: {plan['agent']}. The plan was written on "
-        f"{plan['created_at']}, before the first call; SHA-256 {plan['sha256']}."
+        f"feedback: {protocol['feedback']}; agent: {plan['agent'] or 'none'}."
     )
 
 
@@ -62,45 +71,53 @@ def _section(section: Section) -> str:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in section.rows
     )
-    table = f"<table><tr>{head}</tr>{rows}</table>" if section.rows else ""
+    table = f"<table><tr>{head}</tr>{rows}</table>"
+    shown = f'<div class="wide">{table}</div>' if section.rows else ""
     lines = "".join(f"<p>{escape(line)}</p>" for line in section.lines)
-    return f"<h2>{escape(section.title)}</h2>{table}{lines}"
+    return f"<h2>{escape(section.title)}</h2>{shown}{lines}"
 
 
 def _chart(report: Json) -> str:
-    """Accuracy by window, a line for each arm."""
+    """Accuracy by window, a line for each arm. The line of a later arm is thinner and has gaps, so
+    that equal lines do not hide each other.
+    """
     curve, arms = report["curve"], report["plan"]["protocol"]["arms"]
     if not curve:
         return "<p>No window is complete.</p>"
-    step = (WIDTH - LEFT - 80) / max(1, len(curve) - 1)
+    step = (WIDTH - LEFT - RIGHT) / max(1, len(curve) - 1)
 
     def y(share: float) -> float:
-        return 12 + (1 - share) * (HEIGHT - BOTTOM - 12)
+        return TOP + (1 - share) * (HEIGHT - BOTTOM - TOP)
 
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Accuracy by window">']
+    parts = [f'<svg class="curve" viewBox="0 0 {WIDTH} {HEIGHT}"']
+    parts.append(' role="img" aria-label="Accuracy by window">')
+    legend: list[str] = []
     for percent in (0, 25, 50, 75, 100):
         height = y(percent / 100)
-        parts.append(
-            f'<line x1="{LEFT}" x2="{WIDTH - 80}" y1="{height}" y2="{height}" stroke="#ddd"/>'
-        )
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height}" y2="{height}"/>')
         parts.append(f'<text x="4" y="{height + 4}">{percent} %</text>')
     for index, row in enumerate(curve):
         parts.append(
             f'<text x="{LEFT + index * step - 4:.1f}" y="{HEIGHT - 10}">{row["window"]}</text>'
         )
     for number, arm in enumerate(arms):
-        color = COLORS[arm]
+        width = 2 + 3 * (len(arms) - 1 - number)
+        dashes = f' stroke-dasharray="9 7" stroke-dashoffset="{8 * number}"' if number else ""
+        stroke = f'fill="none" stroke="var(--{arm})" stroke-width="{width}"{dashes}'
         points = [
             (LEFT + i * step, y(row["arms"][arm]))
             for i, row in enumerate(curve)
             if arm in row["arms"]
         ]
         path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
+        parts.append(f'<polyline points="{path}" {stroke}/>')
         parts += [
-            f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{color}"/>' for px, py in points
+            f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{width / 2 + 2}" fill="var(--{arm})"/>'
+            for px, py in points
         ]
-        parts.append(
-            f'<text x="{WIDTH - 70}" y="{24 + 18 * number}" fill="{color}">● {escape(arm)}</text>'
-        )
-    return "".join(parts) + "</svg><p>Share of right answers by window of the stream.</p>"
+        sample = f'<svg width="41" height="16"><path d="M0 8H41" {stroke}/></svg>'
+        legend.append(f"<span>{sample} {escape(arm)}</span>")
+    return (
+        f'<div class="wide">{"".join(parts)}</svg></div><p class="legend">{"".join(legend)}</p>'
+        "<p>Share of right answers by window of the stream.</p>"
+    )

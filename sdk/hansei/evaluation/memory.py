@@ -52,11 +52,6 @@ class Memory:
     def uses_service(self) -> bool:
         return bool(SERVICE_ARMS & set(self._plan.protocol.arms))
 
-    @property
-    def learner(self) -> str:
-        """The arm whose attempts the service learns from. `full` renders the same playbook."""
-        return "hansei" if "hansei" in self._plan.protocol.arms else "full"
-
     def project(self, repeat: int) -> str:
         """Each repeat has a project of its own, so it starts without lessons."""
         return f"eval-{self._plan.id}-{repeat + 1}"
@@ -100,6 +95,7 @@ class Memory:
             project_id=self.project(call.repeat),
             token_budget=FULL_TOKENS if is_full else self._plan.protocol.token_budget,
             top_k=FULL_BULLETS if is_full else None,
+            min_match=None if is_full else self._plan.protocol.min_match,
             holdout_share=0.0,
             include_trials=call.phase == "stream",
         )
@@ -184,7 +180,8 @@ class Memory:
         """
         client, project = self._service(), self.project(block.repeat)
         started = time.monotonic()
-        attempts = [a for a in answers if a["arm"] == self.learner and not a["error"]]
+        learner = self._plan.protocol.learner
+        attempts = [a for a in answers if a["arm"] == learner and not a["error"]]
         receipts = list(
             client.traces.create_many(
                 [self.trace(a) for a in attempts],
@@ -219,6 +216,7 @@ class Memory:
                         followed.add(task_of[run.trace_id])
         bullets = client.playbooks.bullets
         waiting = bullets.list(PLAYBOOK, status="quarantined", project_id=project)
+        active = list(bullets.list(PLAYBOOK, status="active", project_id=project))
         return {
             "repeat": block.repeat,
             "window": block.window,
@@ -227,7 +225,8 @@ class Memory:
             "failed_runs": failed,
             "judged": sorted(judged),
             "followed": sorted(followed),
-            "bullets": len(list(bullets.list(PLAYBOOK, status="active", project_id=project))),
+            "bullets": len(active),
+            "helpful": sum(bullet.helpful > bullet.harmful for bullet in active),
             "waiting": sum(bullet.awaiting_confirmation for bullet in waiting),
             "usage": self.usage(block.repeat),
             "seconds": round(time.monotonic() - started, 3),

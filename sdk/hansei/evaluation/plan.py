@@ -8,7 +8,7 @@ import hashlib
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -25,6 +25,7 @@ from hansei.evaluation.records import (
     optional,
 )
 from hansei.evaluation.tasks import Task, parse_tasks, with_held_out
+from hansei.models import Match
 
 Arm = Literal["none", "hansei", "icl", "examples", "full"]
 ARMS: tuple[Arm, ...] = ("none", "hansei", "icl", "examples", "full")
@@ -60,12 +61,19 @@ class Protocol:
     playbook: str | None = None
     """The memory starts as a copy of this playbook. Default: empty."""
     token_budget: int | None = None
+    min_match: Match | None = None
+    """The least match of a bullet with the task, for a playbook that does not fit the budget."""
     icl_tokens: int = 30_000
     examples: int = 5
     reflect: Literal["auto", "always"] = "auto"
     limit: int | None = None
     limit_held_out: int | None = None
     """At most so many tasks of the stream, and of those with `split: held_out`."""
+
+    @property
+    def learner(self) -> Arm:
+        """The arm whose attempts the service learns from. `full` renders the same playbook."""
+        return "hansei" if "hansei" in self.arms else "full"
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,8 @@ class Plan:
     protocol: Protocol
     orders: tuple[tuple[str, ...], ...]
     """The order of the stream in each repeat."""
+    stored_sha256: str | None = field(default=None, compare=False)
+    """The hash in the plan's file: a plan of an older version lacks some fields."""
 
     @property
     def window(self) -> int:
@@ -145,13 +155,19 @@ class Plan:
         shuffle.shuffle(calls)
         return Block(repeat, phase, window, tuple(calls))
 
+    @property
+    def task_counts(self) -> dict[str, int]:
+        return {
+            "stream": sum(task.split == "stream" for task in self.tasks),
+            "held_out": sum(task.split == "held_out" for task in self.tasks),
+            "controls": sum(task.control for task in self.tasks),
+        }
+
     def to_json(self) -> dict[str, Any]:
-        """The plan with its hash."""
+        """The plan with its hash, and the one of what a second start in its folder must repeat."""
         lines = [json.dumps(task.to_json(), sort_keys=True) for task in self.tasks]
-        document: dict[str, Any] = {
+        repeated: dict[str, Any] = {
             "version": 1,
-            "id": self.id,
-            "created_at": self.created_at,
             "agent": self.agent,
             "scorer": self.scorer,
             "tasks_sha256": _sha256("\n".join(lines)),
@@ -161,12 +177,12 @@ class Plan:
             "orders": self.orders,
             "calls": sum(len(block.calls) for block in self.blocks()),
         }
-        return {**document, "sha256": _sha256(json.dumps(document, sort_keys=True))}
-
-    def comparable(self) -> Any:
-        """What a second start in the same folder must repeat."""
-        document = self.to_json()
-        return {k: v for k, v in document.items() if k not in ("id", "created_at", "sha256")}
+        document = {"id": self.id, "created_at": self.created_at, **repeated}
+        return {
+            **document,
+            "sha256": self.stored_sha256 or _sha256(json.dumps(document, sort_keys=True)),
+            "repeated_sha256": _sha256(json.dumps(repeated, sort_keys=True)),
+        }
 
     def save(self, folder: Path) -> None:
         lines = [json.dumps(task.to_json(), ensure_ascii=False) for task in self.tasks]
@@ -234,6 +250,7 @@ _OPTIONS: Mapping[str, Check] = {
     **dict.fromkeys(("held_out", "icl_tokens"), is_count),
     **dict.fromkeys(("repeats", "examples"), lambda value: is_count(value) and value > 0),
     **dict.fromkeys(("order", "feedback", "reflect"), is_text),
+    "min_match": optional(is_text),
     "arms": lambda value: is_list_of_texts(value) and bool(value) and set(value) <= set(ARMS),
     "second_pass": lambda value: isinstance(value, bool),
     "seed": lambda value: isinstance(value, int),
@@ -273,9 +290,10 @@ def load_plan(folder: Path) -> Plan:
         tasks=tuple(tasks),
         protocol=Protocol(**options),
         orders=tuple(tuple(order) for order in fields["orders"]),
+        stored_sha256=fields["sha256"],
     )
     # The stored document counts: an option that is newer than the plan is not in its hash.
-    stored = {name: value for name, value in fields.items() if name != "sha256"}
+    stored = {k: v for k, v in fields.items() if k not in ("sha256", "repeated_sha256")}
     is_intact = _sha256(json.dumps(stored, sort_keys=True)) == fields["sha256"]
     known = {task.id for task in tasks}
     is_intact = is_intact and all(known.issuperset(order) for order in plan.orders)

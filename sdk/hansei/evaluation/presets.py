@@ -1,6 +1,7 @@
-"""Public task sets: the two of ACE (arXiv 2510.04618), read as its own code reads them.
+"""Public task sets. Their data are not part of Hansei.
 
-The training set is the stream and the test set is held out. The data are not part of Hansei.
+The two of ACE (arXiv 2510.04618) are read as its own code reads them: the training set is the
+stream and the test set is held out.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 
 from hansei._model import Json
 from hansei.errors import EvaluationError
+from hansei.evaluation import bfcl
 from hansei.evaluation.tasks import Split, Task, share_of_items
 
-ACE_WINDOW = 15
 NUMBER_FORM = (
     " Your answer should be a plain floating point number, round to the nearest hundredth if"
     " necessary. Do the necessary conversions, for example 5 million should be 5000000.0. "
@@ -26,6 +27,15 @@ NUMBER_FORM = (
 
 @dataclass(frozen=True)
 class Preset:
+    """`scorer` is a function, and `window` the default of the protocol's."""
+
+    tasks: list[Task]
+    scorer: str
+    window: int | None = None
+
+
+@dataclass(frozen=True)
+class AceSet:
     """`scorer` is a function of this module. `patterns` are the files of the two sets; the
     first one that exists is read.
     """
@@ -69,13 +79,13 @@ def score_finer(document: Json) -> float:
     return share_of_items(document["answer"], document["solution"])
 
 
-PRESETS = {
-    "ace-formula": Preset(
+ACE_SETS = {
+    "ace-formula": AceSet(
         "score_formula",
         {"stream": ("formula_train*.jsonl",), "held_out": ("formula_test*.jsonl",)},
         formula_question,
     ),
-    "ace-finer": Preset(
+    "ace-finer": AceSet(
         "score_finer",
         {"stream": ("finer_train*.jsonl", "finer_val*.jsonl"), "held_out": ("finer_test*.jsonl",)},
         finer_question,
@@ -83,30 +93,35 @@ PRESETS = {
 }
 
 
-def load_preset(name: str, folder: Path | None) -> tuple[list[Task], str]:
-    """The tasks of a preset and the name of its scorer. Raises `EvaluationError`."""
-    preset = PRESETS.get(name)
-    if preset is None:
+PRESETS = (*ACE_SETS, "bfcl")
+
+
+def load_preset(name: str, folder: Path | None) -> Preset:
+    """Raises `EvaluationError`."""
+    if name == "bfcl":
+        return Preset(bfcl.make_tasks(), f"{bfcl.__name__}:{bfcl.score.__name__}")
+    ace_set = ACE_SETS.get(name)
+    if ace_set is None:
         raise EvaluationError(f"Unknown preset '{name}'. Presets are {', '.join(PRESETS)}.")
     if folder is None:
         raise EvaluationError(f"Preset {name} needs --data with the folder of the data of ACE.")
     tasks: list[Task] = []
-    for split, patterns in preset.patterns.items():
+    for split, patterns in ace_set.patterns.items():
         paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
         if not paths:
             raise EvaluationError(f"{folder} has no file {' or '.join(patterns)}.")
-        tasks += _read_ace(paths[0], split, preset)
-    return tasks, f"{__name__}:{preset.scorer}"
+        tasks += _read_ace(paths[0], split, ace_set.question)
+    return Preset(tasks, f"{__name__}:{ace_set.scorer}", window=15)
 
 
-def _read_ace(path: Path, split: Split, preset: Preset) -> list[Task]:
+def _read_ace(path: Path, split: Split, question_of: Callable[[str], str]) -> list[Task]:
     tasks: list[Task] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
         try:
             fields: Any = json.loads(line)
-            question, target = preset.question(str(fields["context"])), str(fields["target"])
+            question, target = question_of(str(fields["context"])), str(fields["target"])
         except (ValueError, KeyError, TypeError, IndexError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise EvaluationError(f"{path}, line {number}: {reason}.") from error

@@ -69,6 +69,7 @@ _ANSWER: Mapping[str, Check] = {
 _LEARNING: Mapping[str, Check] = {
     **dict.fromkeys(("repeat", "window", "traces", "bullets", "waiting"), is_count),
     **dict.fromkeys(("judged", "followed"), is_list_of_texts),
+    "helpful": optional(is_count),
     "project": is_text,
     "failed_runs": is_list,
     "usage": is_usage,
@@ -109,7 +110,7 @@ def read_answers(folder: Path) -> Iterator[Json]:
 
 def read_learning(folder: Path) -> Iterator[Json]:
     """The records of what was learned. Raises `EvaluationError` for a damaged one."""
-    return _read_records(folder / LEARNING_FILE, _LEARNING, {"waiting": 0})
+    return _read_records(folder / LEARNING_FILE, _LEARNING, {"waiting": 0, "helpful": None})
 
 
 def _read_records(

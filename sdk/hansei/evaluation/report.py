@@ -40,17 +40,15 @@ class Report:
         plan = self._plan.to_json()
         arms = self._plan.protocol.arms
         phase, window = self._plan.primary
+        costs = [self._costs(arm) for arm in arms]
+        learning = self._learning_summary()
 
         def primary(record: Json) -> bool:
             return record["phase"] == phase and record["window"] >= window
 
         return {
             "plan": {name: value for name, value in plan.items() if name != "orders"},
-            "tasks": {
-                "stream": sum(task.split == "stream" for task in self._plan.tasks),
-                "held_out": sum(task.split == "held_out" for task in self._plan.tasks),
-                "controls": len(self._controls),
-            },
+            "tasks": self._plan.task_counts,
             "calls": {"done": len(self._answers), "planned": plan["calls"]},
             "primary": _primary_label(phase, window),
             "accuracy": [self._accuracy("primary", arm, self._select(arm, primary)) for arm in arms]
@@ -73,8 +71,9 @@ class Report:
             ],
             "groups": self._groups(primary),
             "advice": [self._advice(arm) for arm in arms if arm != "none"],
-            "costs": [self._costs(arm) for arm in arms],
-            "learning": self._learning_summary(),
+            "costs": costs,
+            "learning": learning,
+            "total_usd": self._total_usd(costs, learning),
             "curve": self._curve(),
             "failures": [
                 {name: r[name] for name in ("task_id", "arm", "phase", "repeat", "error")}
@@ -146,7 +145,8 @@ class Report:
         records = self._select(arm)
         rendered = [r for r in records if r["advice"]]
         is_service = any(r["retrieval_id"] for r in records)
-        judged = self._count(rendered, "judged")
+        is_learner = arm == self._plan.protocol.learner
+        judged = self._count(rendered, "judged") if is_learner else 0
         return {
             "arm": arm,
             "calls": len(records),
@@ -165,8 +165,10 @@ class Report:
         return sum((r["repeat"], r["window"], r["task_id"]) in found for r in stream)
 
     def _costs(self, arm: str) -> Json:
+        """Of the agent. Dollars are unknown unless the price of each answer is known."""
         records = self._select(arm, lambda r: not r["error"])
-        usd = [r["usd"] for r in records]
+        usd = [r["usd"] for r in records if r["usd"] is not None]
+        is_priced = bool(records) and len(usd) == len(records)
         has_usage = bool(records) and all(r["usage"] for r in records)
 
         def mean(name: str) -> float | None:
@@ -175,11 +177,17 @@ class Report:
 
         return {
             "arm": arm,
+            "calls": len(records),
             "input_tokens": mean("input_tokens"),
             "output_tokens": mean("output_tokens"),
-            "usd": sum(usd) / len(usd) if usd and None not in usd else None,
+            "usd": sum(usd) / len(usd) if is_priced else None,
+            "total_usd": sum(usd) if is_priced else None,
             "seconds": sum(r["seconds"] for r in records) / len(records) if records else None,
         }
+
+    def _total_usd(self, costs: Sequence[Json], learning: Json | None) -> float | None:
+        parts = [row["total_usd"] for row in costs] + ([learning["usd"]] if learning else [])
+        return None if None in parts else sum(parts)
 
     def _learning_summary(self) -> Json | None:
         if not self._learning:
@@ -187,15 +195,22 @@ class Report:
         last = {record["repeat"]: record for record in self._learning}.values()
         traces = sum(record["traces"] for record in self._learning)
         calls = sum(record["usage"].get("calls", 0) for record in last)
+        unpriced = sum(r["usage"].get("unpriced", 0) for r in last)
+        usd = None if unpriced else sum(r["usage"].get("usd", 0.0) for r in last)
+        helpful = [r["helpful"] for r in last if r["helpful"] is not None]
+        has_verdicts = len(helpful) == len(last)
         return {
             "traces": traces,
             "calls": calls,
-            "calls_per_trace": calls / traces if traces else None,
+            "calls_per_trace": _ratio(calls, traces),
             "input_tokens": sum(r["usage"].get("input_tokens", 0) for r in last),
             "output_tokens": sum(r["usage"].get("output_tokens", 0) for r in last),
-            "usd": sum(r["usage"].get("usd", 0.0) for r in last),
-            "unpriced_calls": sum(r["usage"].get("unpriced", 0) for r in last),
+            "usd": usd,
+            "usd_per_trace": _ratio(usd, traces),
+            "usd_per_helpful_bullet": _ratio(usd, sum(helpful)) if has_verdicts else None,
+            "unpriced_calls": unpriced,
             "bullets": sum(record["bullets"] for record in last) / len(last),
+            "helpful_bullets": sum(helpful) / len(last) if has_verdicts else None,
             "waiting": sum(record["waiting"] for record in last) / len(last),
             "seconds": sum(record["seconds"] for record in self._learning),
             "failed_runs": [run for record in self._learning for run in record["failed_runs"]],
@@ -252,6 +267,10 @@ def _means(records: Iterable[Json]) -> dict[str, float]:
     return {task_id: sum(s) / len(s) for task_id, s in sorted(scores.items())}
 
 
+def _ratio(value: float | None, count: float) -> float | None:
+    return value / count if value is not None and count else None
+
+
 def _gain(first: Means, second: Means) -> Json | None:
     ids = [task_id for task_id in first if task_id in second]
     if not ids:
@@ -301,5 +320,8 @@ def _learning_notes(learning: Json) -> list[str]:
     else:
         notes.append("NOTHING LEARNED: the playbook has no bullet after the last window.")
     if learning["unpriced_calls"]:
-        notes.append(f"{learning['unpriced_calls']} model calls of the service have no price.")
+        notes.append(
+            f"{learning['unpriced_calls']} model calls of the service have no known price: the "
+            "cost of learning is unknown, and no budget counts it."
+        )
     return notes

@@ -50,6 +50,10 @@ class Limits:
     output_price: float | None = None
     """US dollars for a million tokens, if the agent does not report `usage.usd`."""
 
+    @property
+    def has_prices(self) -> bool:
+        return self.input_price is not None and self.output_price is not None
+
     def cost(self, usage: Json) -> float | None:
         """US dollars of one call, or None if unknown."""
         if "usd" in usage:

@@ -87,7 +87,7 @@ def parse_tasks(
     """`is_stored`: the tasks were checked when the evaluation started."""
     tasks: list[Task] = []
     line_of: dict[str, int] = {}
-    errors: list[str] = []
+    errors: dict[str, list[int]] = {}
     for number, line in lines:
         try:
             task = _parse_task(line)
@@ -98,13 +98,21 @@ def parse_tasks(
             line_of[task.id] = number
             tasks.append(task)
         except (ValueError, KeyError, RecursionError) as error:
-            errors.append(f"line {number}: {_reason(error)}")
+            errors.setdefault(_reason(error), []).append(number)
     if errors:
-        shown = "; ".join(errors[:5]) + (f"; and {len(errors) - 5} more" if errors[5:] else "")
-        raise EvaluationError(f"{source} has damaged tasks. {shown}.")
+        shown = [f"{_lines(numbers)}: {reason}" for reason, numbers in errors.items()]
+        more = f"; and {len(shown) - 5} more" if shown[5:] else ""
+        raise EvaluationError(f"{source} has damaged tasks. {'; '.join(shown[:5])}{more}.")
     if not tasks:
         raise EvaluationError(f"{source} contains no task.")
     return tasks
+
+
+def _lines(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"line {numbers[0]}"
+    more = f" and {len(numbers) - 5} more" if numbers[5:] else ""
+    return f"lines {', '.join(map(str, numbers[:5]))}{more}"
 
 
 def _reason(error: Exception) -> str:
@@ -140,7 +148,7 @@ def _parse_task(line: bytes | Mapping[str, Any]) -> Task:
 def _check_scoring(task: Task, has_scorer: bool) -> None:
     if task.expected is not None and (task.scorer or has_scorer):
         raise ValueError(
-            "has both `expected` and a scorer; use one, and `solution` for a right answer to show"
+            "both `expected` and a scorer; use one, and `solution` for a right answer to show"
         )
     if task.expected is None and not task.scorer and not has_scorer and task.match != "outcome":
         raise ValueError("needs `expected`, a scorer, or `match: outcome`")

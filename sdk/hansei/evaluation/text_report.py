@@ -158,26 +158,44 @@ def _advice(report: Json) -> Section:
 
 def _costs(report: Json) -> Section:
     rows = [
-        [r["arm"], _number(r["input_tokens"]), _number(r["output_tokens"]),
-         _usd(r["usd"]), _number(r["seconds"], 1)]
+        [r["arm"], str(r["calls"]), _number(r["input_tokens"]), _number(r["output_tokens"]),
+         _usd(r["usd"]), _number(r["seconds"], 1), _usd(r["total_usd"])]
         for r in report["costs"]
     ]  # fmt: skip
-    header = ("arm", "input tokens", "output tokens", "dollars", "seconds")
-    return Section("Cost of the agent, for one task", header, rows)
+    header = (
+        "arm",
+        "answers",
+        "input tokens",
+        "output tokens",
+        "dollars",
+        "seconds",
+        "total dollars",
+    )
+    lines = [
+        f"For an answer, on average. The whole run, with learning: {_usd(report['total_usd'])}."
+    ]
+    if any(r["usd"] is None for r in report["costs"]):
+        lines.append(
+            "For the dollars of the agent, let it return `usage.usd`, or its tokens, and pass "
+            "--input-price and --output-price."
+        )
+    return Section("Cost of the agent", header, rows, lines)
 
 
 def _learning(report: Json) -> Section:
     learning = report["learning"]
     if learning is None:
         return Section("Learning")
-    per_trace = learning["calls_per_trace"]
     rows = [
         ["traces", str(learning["traces"])],
         ["model calls", str(learning["calls"])],
-        ["model calls a trace", _number(per_trace, 2)],
+        ["model calls a trace", _number(learning["calls_per_trace"], 2)],
         ["tokens in and out", f"{learning['input_tokens']:,} and {learning['output_tokens']:,}"],
         ["dollars", _usd(learning["usd"])],
+        ["dollars a trace", _usd(learning["usd_per_trace"])],
         ["active bullets at the end", _number(learning["bullets"])],
+        ["of these, more often helpful than harmful", _number(learning["helpful_bullets"])],
+        ["dollars a helpful bullet", _usd(learning["usd_per_helpful_bullet"])],
         ["project", ", ".join(learning["projects"])],
     ]
     return Section("Learning (service)", ("what", "value"), rows)

@@ -47,11 +47,45 @@ def change_plan(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     file = folder / "plan.json"
     plan = json.loads(file.read_text())
     change(plan)
-    stored = {name: value for name, value in plan.items() if name != "sha256"}
+    stored = {k: v for k, v in plan.items() if k not in ("sha256", "repeated_sha256")}
     if "sha256" in plan:
         text = json.dumps(stored, sort_keys=True)
         plan["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     file.write_text(json.dumps(plan))
+
+
+def test_plan_of_an_older_version_has_the_hash_of_its_file(folder: Path) -> None:
+    change_plan(folder, lambda plan: plan["protocol"].pop("min_match"))
+    stored = json.loads((folder / "plan.json").read_text())["sha256"]
+    assert build_report(folder)["plan"]["sha256"] == stored
+
+
+@pytest.mark.parametrize(
+    ("unpriced", "helpful", "learning", "bullet"),
+    [(0, 2, 0.2, 0.1), (0, 0, 0.2, None), (0, None, 0.2, None), (1, 2, None, None)],
+)
+def test_cost_of_learning_is_unknown_without_all_prices(
+    folder: Path, unpriced: int, helpful: int | None, learning: float | None, bullet: float | None
+) -> None:
+    usage = {"calls": 4, "unpriced": unpriced, "usd": 0.2}
+    record = LEARNING | {"usage": usage, "helpful": helpful}
+    (folder / "learning.jsonl").write_text(json.dumps(record) + "\n")
+    report = build_report(folder)
+    assert report["learning"]["usd"] == report["learning"]["usd_per_trace"] == learning
+    assert report["learning"]["usd_per_helpful_bullet"] == bullet
+    agent = sum(row["total_usd"] for row in report["costs"])
+    expected = None if learning is None else pytest.approx(agent + learning)
+    assert report["total_usd"] == expected
+    assert any("no budget counts it" in note for note in report["notes"]) == bool(unpriced)
+
+
+def test_followed_advice_is_that_of_the_learning_arm(folder: Path) -> None:
+    ids = [task["id"] for task in demo.make_tasks()]
+    records = [LEARNING | {"judged": ids, "followed": ids, "window": n} for n in range(6)]
+    (folder / "learning.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (icl,) = build_report(folder)["advice"]
+    assert icl["judged"] == 0
+    assert icl["followed"] is None
 
 
 def test_report_names_the_command_if_all_advice_waits(folder: Path) -> None:

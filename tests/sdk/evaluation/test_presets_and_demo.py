@@ -67,14 +67,14 @@ def test_preset_reads_the_folder() -> None:
     line = json.dumps({"context": 'Question: "1 + 1". Answer:', "target": "2"}) + "\n"
     (folder / "formula_train_500.jsonl").write_text(line * 3)
     (folder / "formula_test.jsonl").write_text(line * 2)
-    tasks, scorer = load_preset("ace-formula", folder)
-    assert [task.split for task in tasks] == ["stream"] * 3 + ["held_out"] * 2
+    preset = load_preset("ace-formula", folder)
+    assert [task.split for task in preset.tasks] == ["stream"] * 3 + ["held_out"] * 2
     Path("adds.py").write_text("def answer(request):\n    return '2.0'\n")
     command = ["eval", "run", "--preset", "ace-formula", "--data", "ace", "--agent", "adds:answer"]
     result = CliRunner().invoke(app, [*command, "--arms", "none,examples", "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
-    assert report["plan"]["scorer"] == scorer
+    assert report["plan"]["scorer"] == preset.scorer
     assert report["plan"]["window"] == 15
     assert report["accuracy"][0]["mean"] == 1
     (folder / "formula_test.jsonl").write_text(line + "{}\n")
@@ -84,7 +84,11 @@ def test_preset_reads_the_folder() -> None:
 
 @each_case(
     ("name", "folder", "reason"),
-    [("ace-formula", None, "needs --data"), ("gaia", None, "Unknown preset 'gaia'")],
+    [
+        ("ace-formula", None, "needs --data"),
+        ("gaia", None, "Unknown preset 'gaia'. Presets are ace-formula, ace-finer, bfcl"),
+        ("bfcl", None, "No module named 'bfcl_eval'.*pip install --no-deps bfcl-eval"),
+    ],
 )
 def test_preset_that_cannot_be_read(name: str, folder: Path | None, reason: str) -> None:
     with pytest.raises(EvaluationError, match=reason):
@@ -103,11 +107,12 @@ def test_demo_without_a_service() -> None:
     assert all(row["worse"] == 0 for row in report["controls"])
 
 
+@pytest.mark.parametrize("arm", ["hansei", "full"])
 async def test_demo_with_the_service_learns_without_a_model(
-    live: str, tenant: Any, drain: Any
+    live: str, tenant: Any, drain: Any, arm: str
 ) -> None:
     with hansei.Hansei(live, tenant.keys["admin"]) as client:
-        options = vars(demo.PROTOCOL) | {"arms": ["none", "hansei"]}
+        options = vars(demo.PROTOCOL) | {"arms": ["none", arm]}
         task = asyncio.create_task(
             asyncio.to_thread(
                 hansei.evaluate,
@@ -123,6 +128,7 @@ async def test_demo_with_the_service_learns_without_a_model(
             await asyncio.sleep(0.05)
         report = await task
     by_arm = {row["arm"]: row["mean"] for row in report["accuracy"] if row["phase"] == "primary"}
-    assert by_arm["none"] < 0.5 < by_arm["hansei"]
+    assert by_arm["none"] < 0.5 < by_arm[arm]
     assert report["learning"]["bullets"] == 4
+    assert report["total_usd"] == sum(row["total_usd"] for row in report["costs"]) > 0
     assert report["advice"][0]["cited"] > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shlex
 import signal
@@ -201,12 +202,72 @@ def test_budget_without_known_prices_stops_after_the_first_call() -> None:
     assert len(calls()) == 1
 
 
-def test_dry_run_calls_nothing_and_checks_expected_answers() -> None:
-    result = run("run", "--tasks", write_tasks(), "--arms", "none,icl,hansei", "--dry-run")
+def test_dry_run_calls_nothing_and_shows_the_plan() -> None:
+    options = ("--tasks", write_tasks(), "--agent", write_agent(ANSWER), "--arms", "none,icl")
+    result = run("run", *options, "--dry-run")
     assert result.exit_code == 0
     assert "Valid: 12 tasks" in result.output
     assert "12 of 12 expected answers score as right" in result.output
     assert not Path("hansei-eval").exists()
+    assert not Path("calls.txt").exists()
+    assert run("run", *options, "--output", "out").exit_code == 0
+    assert report()["plan"]["repeated_sha256"] in result.output
+    assert report()["plan"]["repeated_sha256"] in Path("out/report.html").read_text()
+    other = run("run", *options, "--seed", "2", "--dry-run")
+    assert report()["plan"]["repeated_sha256"] not in other.output
+
+
+def test_dry_run_estimates_tokens_by_arm() -> None:
+    options = ("--arms", "none,hansei,icl,examples,full", "--token-budget", "100")
+    result = run("run", "--tasks", write_tasks(), *options, "--dry-run", "--json")
+    sizes = [list(row.values()) for row in json.loads(result.stdout)["arms"]]
+    tokens = sum(-(-len(str(task["task"])) // 4) for task in TASKS)
+    assert sizes == [
+        ["none", 12, tokens, 0],
+        ["hansei", 24, 2 * tokens, 21 * 100],  # the first window of 3 has no advice
+        ["icl", 24, 2 * tokens, 21 * 30_000],
+        ["examples", 24, 2 * tokens, 21 * 5 * 3],
+        ["full", 24, 2 * tokens, None],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prices", "is_warned"),
+    [
+        ((), True),
+        (("--input-price", "1"), True),
+        (("--input-price", "1", "--output-price", "2"), False),
+    ],
+)
+def test_dry_run_names_a_budget_that_cannot_be_checked(
+    prices: tuple[str, ...], is_warned: bool
+) -> None:
+    result = run("run", "--tasks", write_tasks(), "--budget-usd", "1", *prices, "--dry-run")
+    assert result.exit_code == 0
+    assert ("--budget-usd needs what an answer costs" in result.output) == is_warned
+
+
+def test_costs_of_arms_and_of_the_run() -> None:
+    code = "print(json.dumps({'answer': 1, 'usage': {'input_tokens': 10, 'output_tokens': 2}}))"
+    prices = ("--input-price", "1000", "--output-price", "5000")
+    options = ("--agent", write_agent(code), "--arms", "none,icl", "--no-second-pass", "--output")
+    assert run("run", "--tasks", write_tasks(), *options, "out", *prices).exit_code == 0
+    assert [row["total_usd"] for row in report()["costs"]] == [pytest.approx(0.24)] * 2
+    assert report()["total_usd"] == pytest.approx(0.48)
+    result = run("run", "--tasks", write_tasks(), *options, "other")
+    assert "The whole run, with learning: unknown." in result.output
+
+
+def test_equal_curves_and_all_names_are_visible() -> None:
+    hansei.evaluate(answer, TASKS, folder="out", arms=["none", "icl", "examples"])
+    html = Path("out/report.html").read_text()
+    lines = re.findall(r'<polyline points="([^"]*)" fill="none" (.*?)/>', html)
+    assert len({points for points, _ in lines}) == 1
+    widths = [int(re.findall(r'width="(\d+)"', style)[0]) for _, style in lines]
+    assert widths == sorted(set(widths), reverse=True)
+    assert ["dasharray" in style for _, style in lines] == [False, True, True]
+    legend = html.split('class="legend">')[1].split("</p>")[0]
+    assert re.findall(r"</svg> (\w+)</span>", legend) == ["none", "icl", "examples"]
 
 
 @pytest.mark.parametrize(

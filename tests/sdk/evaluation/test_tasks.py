@@ -77,10 +77,12 @@ def test_damaged_line_is_named(line: dict[str, Any] | bytes, reason: str) -> Non
     assert "\n" not in text
 
 
-def test_all_damaged_lines_are_reported_at_once() -> None:
-    text = error_of(write(*[b"{"] * 8))
-    assert all(f"line {n}:" in text for n in range(1, 6))
-    assert text.endswith("and 3 more.")
+def test_damaged_lines_are_reported_at_once_and_each_reason_once() -> None:
+    text = error_of(write(*[b"{"] * 8, {"id": "a", "task": "x"}))
+    assert "lines 1, 2, 3, 4, 5 and 3 more: no valid JSON" in text
+    assert "line 9: needs `expected`" in text
+    many = error_of(write(*({"id": str(n), "task": "x", str(n): n} for n in range(7))))
+    assert many.endswith("unknown field `4`; put data of your own into `metadata`; and 2 more.")
 
 
 def test_expected_and_a_scorer_of_the_run() -> None:
