@@ -162,9 +162,13 @@ def test_weeks_without_a_side_are_gaps() -> None:
         runs = {"with_runs": int(with_rate is not None), "without_runs": 1}
         return {"playbook": None, "week": datetime(2026, 6, day).date(), **sides, **runs}
 
-    rows = [week(1, None, 0.25), week(8, 0.75, 0.5)]
+    rows = [week(1, None, 0.25), week(15, 0.75, 0.5)]
     rows += [row | {"playbook": "other"} for row in rows]
     chart = draw_answer(Question.IMPROVEMENT, "", rows, load_translation("en"))
     assert chart is not None
-    assert list(chart.names) == ["Success with advice", "Success without advice"]
-    assert [list(values) for _, values in chart.rows] == [["–", "25 %"], ["75 %", "50 %"]]
+    assert [name for name, _color in chart.names] == [
+        "Success with advice",
+        "Success without advice",
+    ]
+    shares = [list(values) for _, values in chart.rows]
+    assert shares == [["–", "25 %"], ["–", "–"], ["75 %", "50 %"]]

@@ -164,7 +164,9 @@ def test_several_playbooks_are_not_added_up() -> None:
     def table(question: Question, rows: list[dict[str, Any]]) -> tuple[list[str], list[Any]]:
         chart = draw_answer(question, "", rows, ENGLISH)
         assert chart is not None
-        return list(chart.names), [(label, *values) for label, values in chart.rows]
+        return [name for name, _color in chart.names], [
+            (label, *values) for label, values in chart.rows
+        ]
 
     sizes = [{"playbook": p, "day": date(2026, 1, 1), "active_count": 5} for p in both]
     names, rows = table(Question.PLAYBOOK_SIZES, sizes)

@@ -236,7 +236,7 @@ async def test_timeline_shows_texts_and_how_runs_ended_afterwards(owner_of, api)
         trace["events"] = [{"event_type": "user_message", "content": "Refund the order"}]
         (await api.post("/api/v1/traces?reflect=never", json=trace)).raise_for_status()
     page = plain(await owner_of.get(f"{BOOK}/timeline"))
-    assert re.search(rf"created\s+{re.escape(HARMFUL_TEXT)}", page)
+    assert re.search(rf"created\s+\S+\s+{re.escape(HARMFUL_TEXT)}", page)
     assert page.count("1 of 2 succeeded") == 1, "runs count for the version before them"
 
 

@@ -66,6 +66,10 @@ def doors(demo: Demo, live: str) -> Iterator[Doors]:
         yield Doors(demo, api, browser, live)
 
 
+def figures_of(page: str) -> dict[str, str]:
+    return dict(re.findall(r"<dt>([^<]+)</dt><dd>(?:<a [^>]*>)?([^<]*)<", page))
+
+
 def by_bullet(rows: list[dict[str, Any]], playbook: str | None, *names: str) -> Counters:
     return {
         (playbook or row["playbook"], row.get("key") or row["id"]): tuple(row[n] for n in names)  # type: ignore[misc]
@@ -93,7 +97,7 @@ async def test_verdicts_of_a_bullet(doors: Doors) -> None:
         for bullet in doors.bullets(desk):
             listed[desk, bullet.id] = (bullet.helpful, bullet.harmful, bullet.neutral)
             text = doors.page(f"/console/playbooks/{desk}/bullets/{bullet.id}")
-            figures = dict(re.findall(r"<dt>(\w+)</dt><dd>(\d+)</dd>", text))
+            figures = figures_of(text)
             counts = (int(figures.get(name, 0)) for name in ("Helpful", "Harmful", "Neutral"))
             on_pages[desk, bullet.id] = tuple(counts)  # type: ignore[assignment]
         shown = doors.command("playbook", "show", desk, "--status", "all")
@@ -152,6 +156,66 @@ async def test_costs_and_calls(doors: Doors) -> None:
     expected = pytest.approx(float(usd))
     assert sum(row.usd for row in usage) == expected
     assert sum(row["cost_usd"] for row in costs) == expected
+
+
+async def test_cost_of_playbooks_is_the_cost_of_all_calls(doors: Doors) -> None:
+    """All calls of the demo are made for its two playbooks."""
+    [(usd,)] = await doors.demo.fetch("select sum(cost_usd) from llm_calls")
+    rows = doors.analytics("unit_costs")
+    assert sum(row["cost_usd"] for row in rows) == pytest.approx(float(usd))
+    each = float(usd) / sum(row["bullet_count"] for row in rows)
+    assert f"${each:.4f}".rstrip("0") in doors.page("/console?later=page")
+
+
+async def test_bullets_in_use(doors: Doors) -> None:
+    stored = await doors.demo.fetch(
+        "select p.name, count(*) from memories m join playbooks p on p.scope_id = m.scope_id"
+        " where m.kind = 'bullet' and m.status = 'active' group by p.name"
+    )
+    counts: dict[str, int] = {row[0]: row[1] for row in stored}
+    assert counts == {p.name: p.active_bullet_count for p in doors.api.playbooks.list()}
+    assert counts == {row["playbook"]: row["bullet_count"] for row in doors.analytics("unit_costs")}
+    overview = figures_of(doors.page("/console?later=page"))
+    assert overview["Active bullets"] == str(sum(counts.values()))
+    for desk, count in counts.items():
+        assert f"Agents get the {count} active ones." in doors.page(f"/console/playbooks/{desk}")
+        shown = doors.command("playbook", "show", desk)["bullets"]
+        assert len(shown) == count
+
+
+async def test_success_with_and_without_advice(doors: Doors) -> None:
+    total = next(
+        row
+        for row in doors.analytics("improvement")
+        if row["week"] is None and row["playbook"] is None
+    )
+    told = doors.command("analytics", "improvement", "--since", ALWAYS)["rows"]
+    assert total in told
+    with_advice = (total["with_successes"], total["with_runs"])
+    controls = (total["without_successes"], total["without_runs"])
+    assert (with_advice[1], controls[1]) == (140, 140)
+    traces = doors.page("/console/traces")
+    assert "With advice in the prompt: {} of {}.".format(*with_advice) in traces
+    assert "Controls without advice: {} of {}.".format(*controls) in traces
+    playbooks = doors.page("/console/playbooks?later=page")
+    shares = [(int(a), int(b)) for a, b in re.findall(r">(\d+) / (\d+)<", playbooks)]
+    assert tuple(map(sum, zip(*shares[::2], strict=True))) == with_advice
+    assert tuple(map(sum, zip(*shares[1::2], strict=True))) == controls
+    sentence = "with advice, {:.0f} % of the agent runs succeed, without it {:.0f} %"
+    assert sentence.format(100 * total["with_rate"], 100 * total["without_rate"]) in doors.page(
+        "/console?later=page"
+    )
+
+
+async def test_overview_and_movers_name_the_same_bullets(doors: Doors) -> None:
+    page = doors.page("/console?later=page")
+    since = re.search(r'movers\?since=([\d-]+)"', page)
+    assert since
+    moved = doors.api.analytics.get("movers", since=since[1]).rows
+    harmful = [row["key"] for row in moved if row["net_count"] < 0]
+    section = page[page.index('id="harmful"') :]
+    shown = re.findall(r"/bullets/([a-z]+-\d+)\"", section)
+    assert shown == harmful != []
 
 
 async def test_what_waits_for_a_person(doors: Doors) -> None:

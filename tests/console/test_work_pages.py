@@ -372,7 +372,7 @@ async def test_answer_is_downloaded_as_csv(owner_of, sample) -> None:
     assert len(list(csv.DictReader(io.StringIO(answer.text)))) == 31
     assert (await owner_of.get("/console/analytics/movers?since=x")).status_code == 422
     assert (await owner_of.get("/console/analytics/movers?since=9999-12-31")).status_code == 422
-    assert (await owner_of.get("/console/analytics/weather")).status_code == 422
+    assert (await owner_of.get("/console/analytics/weather")).status_code == 404
     quarter = "/console/analytics/effects?since=2025-03-01&until=2025-07-31"
     assert "at most 92 days" in (await owner_of.get(quarter)).text
 

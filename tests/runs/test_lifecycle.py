@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 
 from memory_api import worker
 from memory_api.bootstrap import build_runtime
@@ -24,6 +24,7 @@ from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
 from memory_api.runs.execution import keep_lease
 from memory_api.runs.lifecycle import StepResult
+from memory_api.runs.queries import delete_finished_runs
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
@@ -315,3 +316,28 @@ async def test_lost_lease_is_counted_once(runtime, tenant, queue_run) -> None:
     assert LEASE_LOSSES._value.get() == before + 1
     exposed = generate_latest(REGISTRY).decode()
     assert f"hansei_lease_losses_total {before + 1}" in exposed
+
+
+async def test_run_that_called_a_model_stays(runtime, tenant) -> None:
+    """Without it, analytics would not know for which playbook the call was made."""
+    paid, free = new_id(), new_id()
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        for run_id in (paid, free):
+            state = {
+                "kind": "cleanup",
+                "state": "done",
+                "finished_at": datetime(2026, 1, 1, tzinfo=UTC),
+            }
+            session.add(RunRow(tenant_id=tenant.id, id=run_id, input={}, **state))
+        await session.flush()
+        await session.execute(
+            text(
+                "insert into llm_calls"
+                " (tenant_id, id, run_id, provider, model, purpose, status, latency_ms)"
+                " values (:tenant, gen_random_uuid(), :run, 'p', 'm', 'merge', 'ok', 1)"
+            ),
+            {"tenant": tenant.id, "run": paid},
+        )
+        await delete_finished_runs(session, datetime.now(UTC))
+        left = await session.scalars(select(RunRow.id).where(RunRow.tenant_id == tenant.id))
+        assert set(left) == {paid}

@@ -66,7 +66,7 @@ from questions.movers(:since, :until)
 where tenant_id = :tenant and project_id = :project
   and playbook = :playbook -- if playbook
   and section = :section -- if section
-order by net_count, key
+order by net_count, harmful_count desc, key
 limit :limit
 
 -- name: verdict_drift

@@ -260,8 +260,21 @@ def _print_results(results: Sequence[CheckResult], json: bool) -> None:
         return
     console = Console(highlight=False, soft_wrap=True)
     for result in results:
-        status = "[green]ok[/]" if result.ok else "[red]failed[/]"
-        console.print(f"{status:<16} {result.name:<13} ", end="")
+        status, color = ("note", "yellow") if result.fix else ("ok", "green")
+        if not result.ok:
+            status, color = "failed", "red"
+        console.print(f"[{color}]{status:<6}[/] {result.name:<13} ", end="")
         console.print(sanitize(result.message), markup=False)
         if result.fix:
             console.print(f"       → {sanitize(result.fix)}", markup=False)
+    console.print(_summary(results))
+
+
+def _summary(results: Sequence[CheckResult]) -> str:
+    """How many checks are fine, and the names of the others."""
+    failed = [result.name for result in results if not result.ok]
+    open_ = [result.name for result in results if result.ok and result.fix]
+    text = f"{len(results) - len(failed) - len(open_)} of {len(results)} fine"
+    if failed:
+        text += f"; {len(failed)} failed: {', '.join(failed)}"
+    return text + (f"; {len(open_)} to decide: {', '.join(open_)}." if open_ else ".")

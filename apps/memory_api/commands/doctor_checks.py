@@ -198,9 +198,9 @@ async def check_model(settings: Settings) -> CheckResult:
     models = open_configured_models(settings)
     try:
         if not models:
-            return CheckResult(
-                MODEL_CHECK, True, "no model is configured; only the rules engine runs"
-            )
+            message = "no model is configured; only the rules engine runs, and finds less"
+            fix = "Set the key of a provider, such as OPENAI_API_KEY."
+            return CheckResult(MODEL_CHECK, True, message, fix)
         if provider == "bedrock" or not isinstance(models[0], ModelLister):
             message = f"{provider} {models[0].model}; not checked, because a call has a cost"
             return CheckResult(MODEL_CHECK, True, message)

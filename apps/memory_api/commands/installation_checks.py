@@ -95,7 +95,13 @@ def check_personal_data(settings: Settings) -> CheckResult:
     """The libraries that HANSEI_PII_REDACTION needs are installed."""
     options = PersonalDataOptions.parse(settings.pii_redaction, settings.pii_phone_region)
     if not options.kinds:
-        return CheckResult("personal data", True, "not redacted: HANSEI_PII_REDACTION is off")
+        message = "stored as sent: HANSEI_PII_REDACTION is off"
+        return CheckResult(
+            "personal data",
+            True,
+            message,
+            "HANSEI_PII_REDACTION=all redacts it (docs/security.md).",
+        )
     try:
         PERSONAL_DATA.configure(options)
     except ConfigurationError as error:

@@ -33,6 +33,8 @@ from memory_api.core.settings import Settings
 
 QUESTION = "Do agents get better?"
 SLOWEST_ROUTE_COUNT = 8
+MAX_WAIT_SECONDS = 60
+"""A run that has been due for longer is a problem."""
 QUEUE_STATES = ("due", "delayed", "running")
 RUN_RESULTS = ("done", "retried", "postponed", "failed", "dead", "lease_lost")
 
@@ -222,6 +224,20 @@ def _text(text: str, style: str = "") -> Text:
     return Text(sanitize(text), style=style)
 
 
+def describe_state(now: dict[str, Any], counted: dict[str, Any]) -> Text:
+    """Whether something is wrong: with the queue now, or with the work that `counted` has."""
+    oldest = now["queue"]["due"]["oldest_seconds"]
+    dead = sum(results["dead"] for results in counted["runs"].values())
+    failed = sum(model["failed"] for model in counted["models"].values())
+    problems = [f"a run has waited for {oldest:,.0f} s"] if oldest > MAX_WAIT_SECONDS else []
+    problems += [f"{dead:,} runs failed on every attempt"] if dead else []
+    problems += [f"{failed:,} model calls failed"] if failed else []
+    problems += [f"{len(now['errors'])} processes do not answer"] if now["errors"] else []
+    if problems:
+        return Text(f"Bad: {'; '.join(problems)}.", "red")
+    return Text("Good: no run is dead or waits for a minute, no model call failed.", "green")
+
+
 def render_view(
     scrape: Scrape, period: Scrape | None = None, seconds: float | None = None
 ) -> RenderableType:
@@ -232,7 +248,8 @@ def render_view(
     since = "since start" if seconds is None else f"in the last {seconds:.0f} s"
     figures = to_figures(counted)
     queue = Table("queue", "tickets", "oldest", title="Queue", title_justify="left")
-    for state, item in to_figures(scrape)["queue"].items():
+    now = to_figures(scrape)
+    for state, item in now["queue"].items():
         queue.add_row(state, f"{item['tickets']:,}", f"{item['oldest_seconds']:,.1f} s")
     runs = Table("kind", *RUN_RESULTS, title=f"Runs, {since}", title_justify="left")
     for kind, results in figures["runs"].items():
@@ -262,4 +279,5 @@ def render_view(
     notes = [_text(f"{url}: {reason}", "red") for url, reason in scrape.errors.items()]
     if not scrape.by_label("hansei_runs_total", "kind"):
         notes.append(Text("No runs yet. Workers need HANSEI_WORKER_METRICS_PORT to be shown."))
-    return Group(queue, runs, models, routes, *notes)
+    tables = [table for table in (queue, runs, models, routes) if table.row_count]
+    return Group(describe_state(now, figures), *tables, *notes)

@@ -34,10 +34,11 @@ TURNED_SINE = 0.77
 
 @dataclass(frozen=True)
 class Series:
-    """One line, or one color of bars. A value of None is a gap."""
+    """One line, or one color of bars. A value of None is a gap. What does harm is red."""
 
     name: str
     values: Sequence[float | None]
+    is_harm: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,6 @@ class Mark:
 class DrawnSeries:
     """Positions of one series. `path` is the line, empty for bars."""
 
-    name: str
     path: str
     marks: Sequence[Mark]
 
@@ -108,7 +108,8 @@ class Chart:
 
     title: str
     summary: str
-    names: Sequence[str]
+    names: Sequence[tuple[str, str]]
+    """Of the series, each with the class of its color."""
     rows: Sequence[tuple[str, Sequence[str]]]
     drawings: Sequence[tuple[str, Drawing]]
     label: str
@@ -138,7 +139,9 @@ def draw_chart(
     return Chart(
         title=title,
         summary=summary,
-        names=[one.name for one in series],
+        names=[
+            (one.name, "bad" if one.is_harm else f"s{number}") for number, one in enumerate(series)
+        ],
         rows=[
             (name, [format(one.values[index]) for one in series])
             for index, name in enumerate(labels)
@@ -181,7 +184,8 @@ def _draw(
     values = [v for one in series for v in one.values if v is not None]
     is_whole = all(float(value).is_integer() for value in values)
     ticks = nice_ticks(min(values, default=0.0), max(values, default=0.0), whole=is_whole)
-    inner_width = width - MARGIN_LEFT - MARGIN_RIGHT
+    margin_left = max(MARGIN_LEFT, 12 + max(_text_width(format(tick)) for tick in ticks))
+    inner_width = width - margin_left - MARGIN_RIGHT
     inner_height = HEIGHT - MARGIN_TOP - MARGIN_BOTTOM
     slot = inner_width / max(1, len(labels))
 
@@ -198,12 +202,12 @@ def _draw(
     scale = nice_ticks(0.0, max(positions or [0.0]), whole=True)
 
     def at(number: float) -> float:
-        return round(MARGIN_LEFT + inner_width * number / scale[-1], 1)
+        return round(margin_left + inner_width * number / scale[-1], 1)
 
     def x(index: int) -> float:
         if positions is not None:
             return at(positions[index])
-        return round(MARGIN_LEFT + slot * (index + 0.5), 1)
+        return round(margin_left + slot * (index + 0.5), 1)
 
     x_ticks = (
         [Tick(x(index), _short(labels[index])) for index in shown]
@@ -217,11 +221,11 @@ def _draw(
     drawn: list[DrawnSeries] = []
     for number, one in enumerate(series):
         marks = _marks(kind, one, (number, len(series)), labels, (x, y, slot, format))
-        drawn.append(DrawnSeries(one.name, _path(kind, one, x, y), marks))
+        drawn.append(DrawnSeries(_path(kind, one, x, y), marks))
     return Drawing(
         width=width,
         height=HEIGHT + round(turned_height),
-        left=MARGIN_LEFT,
+        left=margin_left,
         right=width - MARGIN_RIGHT,
         base=y(0.0),
         label_base=HEIGHT - 8.0,

@@ -6,8 +6,6 @@ from datetime import UTC, date, datetime, time, timedelta
 
 MONTH_DAYS = 30
 """The period of costs, effects and answers of analytics, unless somebody chooses another."""
-WEEKS = 12
-"""The weeks of charts by week."""
 
 
 def today() -> date:
@@ -17,6 +15,11 @@ def today() -> date:
 def last_days(count: int) -> list[date]:
     """The last days, today included, oldest first."""
     return [today() - timedelta(days=number) for number in reversed(range(count))]
+
+
+def mondays(first: date) -> list[date]:
+    """The Mondays from `first` to that of this week."""
+    return [first + timedelta(weeks=n) for n in range((today() - first).days // 7 + 1)]
 
 
 def midnight(day: date) -> datetime:

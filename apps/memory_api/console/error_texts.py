@@ -34,6 +34,7 @@ MISSING: Mapping[str, str] = {
     "trace_id": N_("There is no such trace."),
     "run_id": N_("There is no such run."),
     "agent_run_id": N_("There is no such question."),
+    "question": N_("There is no such question."),
 }
 """Part of an address → what is wrong if it is no ID."""
 NO_PAGE = N_("There is no such page.")

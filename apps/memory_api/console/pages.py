@@ -155,10 +155,10 @@ def error_page(visit: Visit, error: Exception) -> Response:
 
 
 def _as_missing_page(error: Exception) -> Exception:
-    """A mistyped ID in the address is a page that does not exist."""
+    """A mistyped ID or name in the address is a page that does not exist."""
     if isinstance(error, RequestValidationError):
         item = error.errors()[0]
-        if item["type"] == "uuid_parsing" and item["loc"][0] == "path":
+        if item["type"] in ("uuid_parsing", "enum") and item["loc"][0] == "path":
             return NotFound(MISSING.get(item["loc"][-1], NO_PAGE))
     return error
 

@@ -13,7 +13,6 @@ from sqlalchemy import (
 from sqlalchemy import (
     Date,
     DateTime,
-    Select,
     Text,
     and_,
     cast,
@@ -153,10 +152,26 @@ def _counted_on(session: AsyncSession, bullet_id: UUID) -> list[Any]:
 
 
 async def list_newest_bullets(session: AsyncSession, project: str, limit: int) -> Sequence[Any]:
-    """The bullets that were added last: of `playbook`, `key`, `content`, `status`, `created_at`."""
-    bullet = MemoryRow
-    statement = _select_bullets(session, project, bullet.status, bullet.created_at)
-    statement = statement.order_by(bullet.created_at.desc(), bullet.id.desc()).limit(limit)
+    """The bullets that were added last and are not removed: of `playbook`, `key`, `when_to_use`,
+    `content`, `status`, `created_at`.
+    """
+    bullet, playbook = MemoryRow, PlaybookRow
+    columns = (bullet.key, bullet.when_to_use, bullet.content, bullet.status, bullet.created_at)
+    statement = (
+        select(playbook.name.label("playbook"), *columns)
+        .join(
+            playbook,
+            (playbook.tenant_id == bullet.tenant_id) & (playbook.scope_id == bullet.scope_id),
+        )
+        .where(
+            bullet.tenant_id == current_tenant_id(session),
+            bullet.project_id == project,
+            bullet.kind == MemoryKind.BULLET,
+            bullet.status.in_((MemoryStatus.ACTIVE, MemoryStatus.QUARANTINED)),
+        )
+        .order_by(bullet.created_at.desc(), bullet.id.desc())
+        .limit(limit)
+    )
     return (await session.execute(statement)).all()
 
 
@@ -225,24 +240,6 @@ async def sum_verdicts(session: AsyncSession, project: str) -> dict[str, Any]:
         .group_by(playbook.name)
     )
     return {row.name: row for row in (await session.execute(statement)).all()}
-
-
-def _select_bullets(session: AsyncSession, project: str, *columns: Any) -> Select[*tuple[Any, ...]]:
-    """The bullets of a project that are not removed, with the names of their playbooks."""
-    bullet, playbook = MemoryRow, PlaybookRow
-    return (
-        select(playbook.name.label("playbook"), bullet.key, bullet.content, *columns)
-        .join(
-            playbook,
-            (playbook.tenant_id == bullet.tenant_id) & (playbook.scope_id == bullet.scope_id),
-        )
-        .where(
-            bullet.tenant_id == current_tenant_id(session),
-            bullet.project_id == project,
-            bullet.kind == MemoryKind.BULLET,
-            bullet.status.in_((MemoryStatus.ACTIVE, MemoryStatus.QUARANTINED)),
-        )
-    )
 
 
 async def sum_work(session: AsyncSession, project: str) -> Any:

@@ -93,9 +93,6 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
     def number(value: float | None, digits: int = 0) -> str:
         return format_number(value, locale, digits)
 
-    def percent(value: float | None) -> str:
-        return NO_VALUE if value is None else numbers.format_percent(value, "0 %", locale=locale)
-
     def usd(value: float | None) -> str:
         return format_usd(value, locale)
 
@@ -110,12 +107,12 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
         return _cell(value, locale)
 
     def actor(value: str | None) -> Markup | str:
-        return _actor(value, translation)
+        return format_actor(value, translation)
 
     return {
         "when": when,
         "number": number,
-        "percent": percent,
+        "percent": lambda value: format_share(value, locale),
         "points": partial(format_points, translation=translation),
         "usd": usd,
         "duration": duration,
@@ -143,7 +140,7 @@ def short_id(value: UUID | str) -> Markup:
     return Markup('<code title="{}">{}</code>').format(value, str(value)[-8:])
 
 
-def _actor(value: str | None, translation: Translation) -> Markup | str:
+def format_actor(value: str | None, translation: Translation) -> Markup | str:
     """The author of a change: a person by name, an API key by the end of its ID."""
     kind, _, name = (value or "").partition(":")
     if kind == "person":
@@ -175,6 +172,11 @@ def format_number(value: float | None, locale: Locale, digits: int = 0) -> str:
         return NO_VALUE
     pattern = "#,##0" + ("." + "0" * digits if digits else "")
     return numbers.format_decimal(value, pattern, locale=locale)
+
+
+def format_share(value: float | None, locale: Locale) -> str:
+    """A share from 0 to 1 in percent."""
+    return NO_VALUE if value is None else numbers.format_percent(value, "0 %", locale=locale)
 
 
 def format_points(value: float | None, translation: Translation) -> str:

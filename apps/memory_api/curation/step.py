@@ -243,7 +243,7 @@ def _learning_reason(plan: CurationPlan) -> str:
     trace_ids = list(dict.fromkeys(lesson.trace_id for lesson in plan.lessons if lesson.trace_id))
     if len(trace_ids) == 1:
         return f"Learned from trace {trace_ids[0]}."
-    return f"Learned from {len(trace_ids)} traces."
+    return f"From the lessons of {len(trace_ids)} traces."
 
 
 def restrict_plan(plan: CurationPlan, waiting: Sequence[int]) -> CurationPlan:

@@ -92,8 +92,8 @@ async def list_unfinished_runs(session: AsyncSession, kind: str) -> Sequence[Run
 
 
 async def delete_finished_runs(session: AsyncSession, before: datetime) -> None:
-    """Delete a batch of the runs that are no work on a trace or a playbook and were done before a
-    time. Dead ones stay.
+    """Delete a batch of the runs that are no work on a trace and were done before a time. Dead ones
+    stay, and those that called a model: the cost of a playbook includes their calls.
     """
     parameters = {"tenant": current_tenant_id(session), "before": before}
     await fetch_rows(session, DELETE_FINISHED_RUNS, parameters)

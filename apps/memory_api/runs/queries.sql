@@ -33,4 +33,5 @@ where r.tenant_id = :tenant and r.id = any(array(
     select o.id from runs o
     where o.tenant_id = :tenant and o.kind in ('upkeep', 'cleanup', 'maintenance', 'webhook', 'budget_alert', 'erasure')
       and o.finished_at < :before and o.state = 'done'
+      and not exists (select from llm_calls c where c.tenant_id = o.tenant_id and c.run_id = o.id)
     limit 10000))

@@ -23,12 +23,16 @@ from hansei.models import AnalyticsAnswer, Question
 
 BARS = "▁▂▃▄▅▆▇█"
 MAX_CELL_LENGTH = 60
+SHARES = ("survival",)
+"""Columns that are shares, besides those that end with "rate"."""
+ENDS = ("difference", "low", "high")
+"""A difference of shares, and the ends of the interval of a row's share or difference."""
 SPARKLINES = {
     "playbook_sizes": "active_count",
     "churn": "created_count",
     "verdicts": "harmful_count",
     "funnel": "count",
-    "coverage": "empty_count",
+    "coverage": "unmatched_count",
     "costs": "cost_usd",
     "error_categories": "reflection_count",
 }
@@ -97,7 +101,7 @@ def _print_answer(answer: AnalyticsAnswer) -> None:
         print_message("No rows found.")
         return
     columns = [name for name in answer.columns if any(row[name] is not None for row in answer.rows)]
-    print_table(columns, [[_cell(row[name]) for name in columns] for row in answer.rows])
+    print_table(columns, [[_cell(name, row) for name in columns] for row in answer.rows])
     for name, line in sparklines(answer.question, answer.rows).items():
         print_text(f"{name}  {line}")
     if answer.truncated:
@@ -131,7 +135,15 @@ def _draw(values: Sequence[float]) -> str:
     return f"{line}  highest {highest:g}"
 
 
-def _cell(value: Any) -> str:
+def _cell(name: str, row: Mapping[str, Any]) -> str:
+    """A value. A share has a bar; a difference of shares and its interval are points."""
+    value = row[name]
+    if isinstance(value, int | float) and (name in SHARES or name.endswith("rate")):
+        bar = BARS[min(int(value * len(BARS)), len(BARS) - 1)]
+        return f"{bar} {value:.0%}"
+    if isinstance(value, int | float) and name.endswith(ENDS):
+        is_points = name in ENDS and "difference" in row
+        return f"{100 * value:+.0f} points" if is_points else f"{value:.0%}"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, bool):

@@ -41,19 +41,17 @@ from hansei.cli.webhooks import webhook_commands
 from hansei.errors import HanseiError
 
 ENTRY_POINT_GROUP = "hansei.commands"
-CLIENT_COMMANDS = frozenset(
-    {
-        *("reflect", "search", "playbook", "proposal", "memory", "collection", "agent"),
-        *("trace", "run", "budget", "usage", "audit", "analytics", "mcp", "hooks", "spool"),
-        *("bootstrap", "webhook", "eval", "erase"),
-    }
-)
-SERVER_COMMANDS = frozenset(
-    {
-        *("up", "serve", "worker", "migrate", "doctor", "reembed", "tenant", "key", "top", "demo"),
-        *("maintain", "openapi", "distribute"),
-    }
-)
+PANELS = {
+    "Start": ("up", "demo", "doctor", "top"),
+    "Learn": ("reflect", "playbook", "proposal", "search", "trace", "run", "analytics", "eval"),
+    "Connect": ("hooks", "mcp", "bootstrap", "spool", "webhook"),
+    "Memories and documents": ("memory", "collection", "agent"),
+    "Access, costs and personal data": ("tenant", "key", "budget", "usage", "erase", "audit"),
+    "Operate": ("serve", "worker", "migrate", "maintain", "reembed", "distribute", "openapi"),
+}
+"""All commands in the order of the help."""
+SERVER_COMMANDS = frozenset({*PANELS["Start"], *PANELS["Operate"], "tenant", "key"})
+CLIENT_COMMANDS = frozenset(name for names in PANELS.values() for name in names) - SERVER_COMMANDS
 
 
 class HanseiGroup(TyperGroup):
@@ -64,6 +62,13 @@ class HanseiGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         _fill_help_texts(self)
+        for panel, names in PANELS.items():
+            for name in self.commands.keys() & set(names):
+                self.commands[name].rich_help_panel = panel  # type: ignore[attr-defined]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        order = [name for names in PANELS.values() for name in names]
+        return [n for n in order if n in self.commands] + sorted(self.commands.keys() - {*order})
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -97,13 +102,12 @@ def _fill_help_texts(group: TyperGroup) -> None:
 app = typer.Typer(
     name="hansei",
     cls=HanseiGroup,
-    help="Reflective memory for AI agents.",
+    help="A memory of mistakes for AI agents: what their runs teach is in the next prompt.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-PANEL = "Client commands"
-app.command("reflect", rich_help_panel=PANEL)(reflect)
-app.command("search", rich_help_panel=PANEL)(search)
+app.command("reflect")(reflect)
+app.command("search")(search)
 for group in (
     playbook_commands,
     proposal_commands,
@@ -118,13 +122,13 @@ for group in (
     webhook_commands,
     evaluation_commands,
 ):
-    app.add_typer(group, rich_help_panel=PANEL)
-app.command("usage", rich_help_panel=PANEL)(show_usage)
-app.command("analytics", rich_help_panel=PANEL)(show_analytics)
-app.command("erase", rich_help_panel=PANEL)(erase)
-app.command("audit", rich_help_panel=PANEL)(list_audit_log)
-app.command("bootstrap", rich_help_panel=PANEL)(bootstrap)
-app.command("mcp", rich_help_panel=PANEL)(run_mcp)
+    app.add_typer(group)
+app.command("usage")(show_usage)
+app.command("analytics")(show_analytics)
+app.command("erase")(erase)
+app.command("audit")(list_audit_log)
+app.command("bootstrap")(bootstrap)
+app.command("mcp")(run_mcp)
 
 
 def _print_version(requested: bool) -> None:
@@ -140,7 +144,7 @@ def set_options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Reflective memory for AI agents."""
+    """A memory of mistakes for AI agents: what their runs teach is in the next prompt."""
 
 
 def load_server_commands(target: typer.Typer) -> None:

@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from babel.numbers import format_percent
 from markupsafe import Markup
 
 from memory_api.analytics.questions import Question
 from memory_api.console.analytics.names import VALUES, heading, value_name
-from memory_api.console.rendering import format_number, format_points, short_id
+from memory_api.console.rendering import (
+    format_actor,
+    format_number,
+    format_points,
+    format_share,
+    short_id,
+)
 from memory_api.console.translations import N_
 from memory_api.console.visit import Visit
 
@@ -49,6 +54,8 @@ COUNTS = {
 FIRST_COLUMNS = ("playbook", *BULLET_COLUMNS[:2], "day", "week", *INTERVALS)
 """Columns that come first: what a row is about, and its answer."""
 LAST_COLUMNS = ("section", "other_section", "status", "other_status", "pinned")
+ACTORS = ("created_by", "changed_by")
+SHARED = ("playbook", "basis", "pinned")
 DIGITS = {"mean_seconds": 1, "usefulness": 2}
 """Column → digits after the point. Others have up to four."""
 SHARES = frozenset({*INTERVALS, "earlier_rate", "recent_rate", "survival"})
@@ -82,7 +89,9 @@ def build_table(
     rows: Sequence[dict[str, Any]],
     page: int,
 ) -> AnswerTable:
-    """The rows of a page, from 1. A column of playbooks is left out if all rows have the same."""
+    """The rows of a page, from 1. Columns without any value are left out, and those of `SHARED` if
+    all rows have the same.
+    """
     if question is Question.FUNNEL:
         names, rows = _stages_as_columns(rows)
     start = (page - 1) * ROWS_PER_PAGE
@@ -90,9 +99,9 @@ def build_table(
     folded = {name for name, key in TEXT_OF_KEY.items() if key in names}
     folded |= {end for name in names if name in INTERVALS for end in INTERVALS[name]}
     folded |= {count for name in names if name in COUNTS for count in COUNTS[name]}
-    folded.add("always_with")
-    if len({row.get("playbook") for row in rows}) == 1:
-        folded.add("playbook")
+    folded |= {"always_with", "net_count"}
+    folded |= {name for name in names if all(row[name] is None for row in rows)}
+    folded |= {name for name in SHARED if len({row.get(name) for row in rows}) == 1}
     kept = sorted((name for name in names if name not in folded), key=_place)
     columns = [(heading(question, name, visit.translation), _style(name, shown)) for name in kept]
     cells = [[_cell(visit, name, row) for name in kept] for row in shown]
@@ -145,6 +154,10 @@ def _cell(visit: Visit, name: str, row: dict[str, Any]) -> Any:
         link = _link(visit.link("playbooks", playbook, "bullets", str(value)), value)
         content = next((row.get(text) for text, key in TEXT_OF_KEY.items() if key == name), None)
         return _with_text(link, content)
+    if name in ACTORS:
+        return format_actor(str(value), visit.translation)
+    if name == "usefulness" and not (row["helpful"] or row["harmful"]):
+        return None
     if isinstance(value, str):
         return _shorten(value_name(name, value, visit.translation))
     if isinstance(value, list):
@@ -176,7 +189,7 @@ def _share(visit: Visit, name: str, row: dict[str, Any]) -> Markup:
     def show(share: float) -> str:
         if name == "difference":
             return format_points(share, visit.translation)
-        return format_percent(share, "0 %", locale=visit.translation.locale)
+        return format_share(share, visit.translation.locale)
 
     value = row[name]
     low_name, high_name = INTERVALS.get(name, ("", ""))

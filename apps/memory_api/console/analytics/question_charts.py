@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from babel.numbers import format_percent
-
 from memory_api.analytics.questions import MAX_ROWS, Question
 from memory_api.console.analytics.names import HEADINGS, value_name
 from memory_api.console.charts import Axis, Chart, ChartKind, Series, draw_chart
@@ -18,6 +16,7 @@ from memory_api.console.rendering import (
     format_day,
     format_number,
     format_points,
+    format_share,
     format_usd,
 )
 from memory_api.console.translations import N_, Translation
@@ -59,6 +58,8 @@ class ChartForm:
 _COST = {"cost_usd": N_("Cost")}
 _VERDICTS = {"helpful_count": N_("Helpful"), "harmful_count": N_("Harmful")}
 _DIFFERENCE = {"difference": N_("Difference")}
+HARM = {"harmful_count", "quarantined_count", "wrong_count", "unmatched_count"}
+"""Columns that are drawn in red."""
 
 FORMS: Mapping[Question, ChartForm] = {
     Question.PLAYBOOK_SIZES: ChartForm(
@@ -204,7 +205,7 @@ def draw_answer(
         if form.is_usd:
             return format_usd(value, locale)
         if form.is_percent:
-            return NO_VALUE if value is None else format_percent(value, "0 %", locale=locale)
+            return format_share(value, locale)
         if form.values == _DIFFERENCE:
             return format_points(value, translation)
         return format_number(value, locale)
@@ -216,7 +217,11 @@ def draw_answer(
         _(title),
         [_label(group, form, translation) for group in shown],
         [
-            Series(_series_name(key, form, _), [sums[group].get(key) for group in shown])
+            Series(
+                _series_name(key, form, _),
+                [sums[group].get(key) for group in shown],
+                is_harm=key.column in HARM,
+            )
             for key in keys
         ],
         format=format,
@@ -326,11 +331,12 @@ def _held(sums: Sums, keys: Sequence[SeriesKey], start: float) -> Sums:
 
 
 def _days(sums: Sums, form: ChartForm) -> list[date]:
-    """The groups in order. Days are without gaps."""
+    """The days, or the Mondays, in order and without gaps."""
     days = sorted(sums)
-    if not days or form.by == "week":
+    step = 7 if form.by == "week" else 1
+    if not days:
         return days
-    return [days[0] + timedelta(days=n) for n in range((days[-1] - days[0]).days + 1)]
+    return [days[0] + timedelta(days=n) for n in range(0, (days[-1] - days[0]).days + 1, step)]
 
 
 def _ranges(sums: Sums, step: float) -> range:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from memory_api.analytics.improvement import first_week
 from memory_api.console.comparison import FieldChange, TextComparer
-from memory_api.console.days import MONTH_DAYS, WEEKS, last_days, midnight, today
-from memory_api.console.queries import (
-    count_verdicts_by_week,
-    list_counted_verdicts,
-)
+from memory_api.console.days import MONTH_DAYS, last_days, midnight, mondays
+from memory_api.console.queries import count_verdicts_by_week, list_counted_verdicts
 from memory_api.playbooks import queries
 from memory_api.playbooks.bullets.router import bullet_response
 from memory_api.playbooks.bullets.schemas import StoredBullet
@@ -27,8 +25,8 @@ from memory_api.playbooks.retrieval.queries import count_served_outcomes, list_s
 from memory_api.playbooks.tables import BulletVerdictRow
 
 MAX_VERSIONS = 200
-MAX_VERDICTS = 50
-MAX_SERVED = 20
+MAX_VERDICTS = 10
+MAX_SERVED = 8
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class BulletLife:
     origin: Sequence[Any]
     served: Sequence[Any]
     weeks: Sequence[tuple[date, int, int]]
-    """Monday, helpful and harmful verdicts of each of the last `WEEKS` weeks; empty without any."""
+    """Monday, helpful and harmful verdicts of each of the last 12 weeks; empty without any."""
 
     @property
     def traces(self) -> list[Any]:
@@ -89,11 +87,10 @@ async def load_life(session: AsyncSession, ref: PlaybookRef, key: str) -> Bullet
 
 
 async def _load_weeks(session: AsyncSession, bullet_id: UUID) -> list[tuple[date, int, int]]:
-    monday = today() - timedelta(days=today().weekday())
-    mondays = [monday - timedelta(weeks=number) for number in reversed(range(WEEKS))]
-    rows = await count_verdicts_by_week(session, bullet_id, midnight(mondays[0]))
+    first = first_week(datetime.now(UTC))
+    rows = await count_verdicts_by_week(session, bullet_id, midnight(first))
     counts = {row.week: (row.helpful_count, row.harmful_count) for row in rows}
-    return [(day, *counts.get(day, (0, 0))) for day in mondays] if counts else []
+    return [(day, *counts.get(day, (0, 0))) for day in mondays(first)] if counts else []
 
 
 def _without_repetition(links: Sequence[Any]) -> list[Any]:

@@ -64,7 +64,7 @@ def _verdict_chart(visit: Visit, life: BulletLife) -> Chart | None:
         [format_short_day(day, locale) for day, _helpful, _harmful in life.weeks],
         [
             Series(_("Helpful"), [float(helpful) for _day, helpful, _harmful in life.weeks]),
-            Series(_("Harmful"), [float(harmful) for _day, _helpful, harmful in life.weeks]),
+            Series(_("Harmful"), [float(harmful) for _day, _helpful, harmful in life.weeks], True),
         ],
         format=lambda value: format_number(value, locale),
         summary=_("Last 12 weeks, by their Monday"),

@@ -6,11 +6,12 @@ from fastapi import APIRouter, Response
 
 from memory_api.api.deps import Reader, RuntimeDep, Session
 from memory_api.console.charts import Chart, Series, draw_chart
+from memory_api.console.days import mondays
 from memory_api.console.overview.summary import OverviewData, load_overview
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.rendering import (
-    NO_VALUE,
     format_number,
+    format_share,
     format_short_day,
     format_usd,
     render_page,
@@ -44,20 +45,18 @@ async def show_overview(
 
 def _success_chart(visit: Visit, data: OverviewData) -> Chart:
     _, locale = visit.translation.gettext, visit.translation.locale
-    weeks = data.improvement.weeks
+    rows = {row["week"]: row for row in data.improvement.weeks}
+    weeks = mondays(min(rows)) if rows else []
     sides = [(_("With advice"), "with_rate"), (_("Without advice"), "without_rate")]
-    if not any(row[name] is not None for row in weeks for _text, name in sides):
+    if not any(row[name] is not None for row in rows.values() for _text, name in sides):
         sides = [(_("Success"), "rate")]
     return draw_chart(
         "bar",
         _("Share of successful agent runs by week"),
-        [format_short_day(row["week"], locale) for row in weeks],
-        [
-            Series(text, [None if row[name] is None else 100 * row[name] for row in weeks])
-            for text, name in sides
-        ],
-        format=lambda value: NO_VALUE if value is None else f"{format_number(value, locale)} %",
-        summary=_("By week, from its Monday"),
+        [format_short_day(week, locale) for week in weeks],
+        [Series(text, [rows.get(week, {}).get(name) for week in weeks]) for text, name in sides],
+        format=lambda value: format_share(value, locale),
+        summary=_("By week, from its Monday. A week without such runs has no bar."),
     )
 
 

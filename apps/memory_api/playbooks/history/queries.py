@@ -52,12 +52,13 @@ async def list_changed_bullets(
     session: AsyncSession, scope: int, first: int, last: int, per_version: int
 ) -> Sequence[Any]:
     """The bullets that each version from `first` to `last` changed, at most `per_version` of each:
-    of `playbook_version`, `key`, `change_type`, `content` after the change.
+    of `playbook_version`, `key`, `change_type`, and `when_to_use` and `content` after the change.
     """
     row = MemoryRevisionRow
     number = func.row_number().over(partition_by=row.playbook_version, order_by=row.memory_id)
+    columns = (row.playbook_version, row.key, row.change_type, row.when_to_use, row.content)
     changed = (
-        select(row.playbook_version, row.key, row.change_type, row.content, number.label("number"))
+        select(*columns, number.label("number"))
         .where(
             row.tenant_id == current_tenant_id(session),
             row.scope_id == scope,
