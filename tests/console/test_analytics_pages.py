@@ -142,6 +142,11 @@ async def test_from_after_to_answers_at_once(owner_of) -> None:
     assert "From must not be later than To." in page.text
     assert "Loading" not in page.text
     assert 'value="2025-08-01"' in page.text, "the form keeps what was chosen"
+    for typed, reason in (("x", "Must be a day"), ("0001-01-01", "Must be in the years 2000")):
+        page = await owner_of.http.get(f"{URL}/movers?since={typed}")
+        assert page.status_code == 422
+        assert f"From: {reason}" in page.text
+        assert f'name="since" value="{typed}"' in page.text
     csv = await owner_of.http.get(f"{URL}/movers?{wrong}&csv=true")
     assert csv.status_code == 422
 

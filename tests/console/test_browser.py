@@ -148,7 +148,7 @@ async def test_axe_finds_nothing_on_any_page(
 
 
 async def test_chart_shows_the_numbers_of_its_table(page: Page, live: str, sample: Sample) -> None:
-    await page.goto(f"{live}/console/playbooks/support/timeline")
+    await open_whole_page(page, f"{live}/console/analytics/playbook_sizes?playbook=support")
     titles = await page.locator("svg.wide .point title").all_text_contents()
     cells = await page.locator(".chart td").all_text_contents()
     assert [title.split()[-1] for title in titles] == cells

@@ -8,6 +8,8 @@ from typing import Any
 from memory_api.console.translations import N_, Translation
 
 FIELD_LABELS: Mapping[str, str] = {
+    "since": N_("From"),
+    "until": N_("To"),
     "usd": N_("US dollars"),
     "tokens": N_("Tokens"),
     "content": N_("Text"),

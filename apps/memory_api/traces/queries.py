@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,12 +13,10 @@ from sqlalchemy import (
     Boolean,
     CollectionAggregate,
     ColumnElement,
-    Date,
     Select,
     Text,
     any_,
     bindparam,
-    cast,
     exists,
     func,
     literal,
@@ -226,21 +224,14 @@ class EventPage:
     has_more: bool
 
 
-async def count_traces_by_day(
-    session: AsyncSession, project_id: str, since: datetime
-) -> Mapping[date, int]:
-    """Traces of a project by day (UTC), without the days that have none."""
-    day = cast(func.timezone("UTC", TraceRow.created_at), Date)
-    rows = await session.execute(
-        select(day, func.count())
-        .where(
-            TraceRow.tenant_id == current_tenant_id(session),
-            TraceRow.project_id == project_id,
-            TraceRow.created_at >= since,
-        )
-        .group_by(day)
+async def count_traces(session: AsyncSession, project_id: str, since: datetime) -> int:
+    """Traces of a project since a time."""
+    statement = select(func.count()).where(
+        TraceRow.tenant_id == current_tenant_id(session),
+        TraceRow.project_id == project_id,
+        TraceRow.created_at >= since,
     )
-    return {row[0]: row[1] for row in rows}
+    return (await session.execute(statement)).scalar_one()
 
 
 async def list_event_page(

@@ -22,6 +22,7 @@ from memory_api.console.analytics.answer_table import build_table
 from memory_api.console.analytics.answers import answer_sentence
 from memory_api.console.analytics.question_charts import draw_answer, row_limit
 from memory_api.console.days import MONTH_DAYS, midnight, today
+from memory_api.console.error_texts import FIELD_LABELS
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.rendering import render_page
 from memory_api.console.translations import N_
@@ -65,6 +66,8 @@ GROUPS = {
 """The questions in the order of the list, by heading."""
 ANSWERED = (Question.IMPROVEMENT, Question.SURVIVAL, Question.COVERAGE, Question.UNIT_COSTS)
 """The questions whose answers the list begins with."""
+NO_DAY = N_("Must be a day, such as 2026-11-01.")
+NO_YEAR = N_("Must be in the years 2000 to 9998.")
 Name = Annotated[str, Query(max_length=128)]
 
 
@@ -117,8 +120,17 @@ async def show_answer(
     page: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 1,
 ) -> Response:
     """`since` and `until` are days, and both are included."""
-    last = _parse_day(until, "until") or today()
-    first = _parse_day(since, "since") or _default_first_day(question, last)
+    problem = ""
+    first, last = _default_first_day(question, today()), today()
+    try:
+        last = _parse_day(until, "until") or last
+        first = _parse_day(since, "since") or _default_first_day(question, last)
+    except InvalidRequest as error:
+        problem = str(error)
+    if first > last:
+        problem = N_("From must not be later than To.")
+    if problem and csv:
+        raise InvalidRequest(problem, field="since")
     names = question_filters(question)
     filters = {"playbook": playbook, "section": section, "key": key}
     shown: dict[str, Any] = {
@@ -130,13 +142,11 @@ async def show_answer(
         "last": last,
         "playbooks": [],
         "unknown_playbook": "",
-        "problem": "",
+        "problem": problem,
+        "typed": {"since": since, "until": until} if problem else {},
     }
-    if first > last:
-        message = N_("From must not be later than To.")
-        if csv:
-            raise InvalidRequest(message, field="since")
-        return render_page(visit, "analytics/answer.html", 422, **(shown | {"problem": message}))
+    if problem:
+        return render_page(visit, "analytics/answer.html", 422, **shown)
     if "playbook" in names and not csv:
         rows = await list_playbooks(
             session, visit.project, deleted=False, after=None, limit=MAX_PLAYBOOKS
@@ -190,7 +200,7 @@ def _parse_day(text: str, field: str) -> date | None:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise InvalidRequest(f"`{field}` must be a day, such as 2026-11-01.", field=field) from None
+        raise InvalidRequest(f"{FIELD_LABELS[field]}: {NO_DAY}", field=field) from None
     if not date(2000, 1, 1) <= day <= date(9998, 12, 31):
-        raise InvalidRequest(f"`{field}` must be in the years 2000 to 9998.", field=field)
+        raise InvalidRequest(f"{FIELD_LABELS[field]}: {NO_YEAR}", field=field)
     return day

@@ -10,10 +10,8 @@ from memory_api.console.days import mondays
 from memory_api.console.overview.summary import OverviewData, load_overview
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.rendering import (
-    format_number,
     format_share,
     format_short_day,
-    format_usd,
     render_page,
 )
 from memory_api.console.visit import Visit
@@ -35,11 +33,8 @@ async def show_overview(
         "overview.html",
         data=data,
         has_model=runtime.llm is not None,
-        has_cost=any(data.cost_by_day.values()),
         improvement=data.improvement,
         success=_success_chart(visit, data),
-        activity=_activity_chart(visit, data),
-        cost=_cost_chart(visit, data),
     )
 
 
@@ -57,31 +52,4 @@ def _success_chart(visit: Visit, data: OverviewData) -> Chart:
         [Series(text, [rows.get(week, {}).get(name) for week in weeks]) for text, name in sides],
         format=lambda value: format_share(value, locale),
         summary=_("By week, from its Monday. A week without such runs has no bar."),
-    )
-
-
-def _activity_chart(visit: Visit, data: OverviewData) -> Chart:
-    _, locale = visit.translation.gettext, visit.translation.locale
-    return draw_chart(
-        "bar",
-        _("Traces and new bullets by day"),
-        [format_short_day(day, locale) for day in data.traces_by_day],
-        [
-            Series(_("Traces"), list(data.traces_by_day.values())),
-            Series(_("New bullets"), list(data.bullets_by_day.values())),
-        ],
-        format=lambda value: format_number(value, locale),
-        summary=_("Last 30 days"),
-    )
-
-
-def _cost_chart(visit: Visit, data: OverviewData) -> Chart:
-    _, locale = visit.translation.gettext, visit.translation.locale
-    return draw_chart(
-        "bar",
-        _("Cost of model calls by day"),
-        [format_short_day(day, locale) for day in data.cost_by_day],
-        [Series(_("Cost"), list(data.cost_by_day.values()))],
-        format=lambda value: format_usd(value, locale),
-        summary=_("Last 30 days, US dollars"),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -20,7 +19,7 @@ from memory_api.analytics.improvement import (
 from memory_api.analytics.queries import QuestionAnswer, load_answer
 from memory_api.analytics.questions import MAX_ROWS, Question, QuestionFilter
 from memory_api.budgets.usage import UsageFilter, sum_usage
-from memory_api.console.days import MONTH_DAYS, last_days, midnight
+from memory_api.console.days import last_days, midnight
 from memory_api.console.queries import (
     count_helpful_bullets,
     count_reflections,
@@ -31,7 +30,7 @@ from memory_api.grace.tables import AgentRunRow
 from memory_api.playbooks.queries import ReviewCount, count_reviews
 from memory_api.runs.queries import list_runs
 from memory_api.runs.tables import RunRow
-from memory_api.traces.queries import count_traces_by_day
+from memory_api.traces.queries import count_traces
 
 WEEK_DAYS = 7
 MAX_LISTED = 5
@@ -50,8 +49,8 @@ class HarmfulBullet:
 
 @dataclass(frozen=True)
 class OverviewData:
-    """Whether agents get better, counts of the last `WEEK_DAYS` days by name, cost by day, and what
-    waits for a person.
+    """Whether agents get better, counts and the cost of the last `WEEK_DAYS` days, and what waits
+    for a person.
     """
 
     week_start: date
@@ -60,9 +59,7 @@ class OverviewData:
     trace_count: int
     reflection_count: int
     changed: Mapping[str, int]
-    traces_by_day: Mapping[date, int]
-    bullets_by_day: Mapping[date, int]
-    cost_by_day: Mapping[date, float]
+    week_cost: float
     newest: Sequence[Any]
     harmful: Sequence[HarmfulBullet]
     unit_costs: Sequence[Mapping[str, Any]]
@@ -70,10 +67,6 @@ class OverviewData:
     playbooks: Sequence[ReviewCount]
     dead_runs: Sequence[RunRow]
     open_questions: Sequence[AgentRunRow]
-
-    @property
-    def week_cost(self) -> float:
-        return sum(list(self.cost_by_day.values())[-WEEK_DAYS:])
 
     @property
     def waiting_count(self) -> int:
@@ -105,27 +98,21 @@ async def load_overview(
     outcomes = await load_answer(
         session, Question.IMPROVEMENT, _filter(project, first_week(now), now)
     )
-    week, month = last_days(WEEK_DAYS), last_days(MONTH_DAYS)
-    churn = await load_answer(session, Question.CHURN, _filter(project, week[0], now))
-    sizes = await load_answer(session, Question.PLAYBOOK_SIZES, _filter(project, month[0], now))
-    start = midnight(month[0])
-    costs = await sum_usage(session, ["day"], UsageFilter(start, project_id=project))
-    traces = await count_traces_by_day(session, project, start)
+    first = last_days(WEEK_DAYS)[0]
+    week = _filter(project, first, now)
+    churn = await load_answer(session, Question.CHURN, week)
+    costs = await sum_usage(session, ["day"], UsageFilter(midnight(first), project_id=project))
     return OverviewData(
-        week_start=week[0],
+        week_start=first,
         improvement=improvement_of(_objects(outcomes), advice_holdout_share),
         trends=trends_of(_objects(outcomes), now),
-        trace_count=sum(traces.get(day, 0) for day in week),
-        reflection_count=await count_reflections(session, project, midnight(week[0])),
+        trace_count=await count_traces(session, project, midnight(first)),
+        reflection_count=await count_reflections(session, project, midnight(first)),
         changed=_column_sums(churn),
-        traces_by_day=_fill(traces, month),
-        bullets_by_day=_fill(_sum_by(_objects(sizes), "day", "added_count"), month),
-        cost_by_day=_fill({row["day"]: row["usd"] for row in costs}, month),
+        week_cost=sum(float(row["usd"] or 0) for row in costs),
         newest=await list_newest_bullets(session, project, MAX_LISTED),
-        harmful=await _load_harmful(session, project, week[0], now),
-        unit_costs=_objects(
-            await load_answer(session, Question.UNIT_COSTS, _filter(project, week[0], now))
-        ),
+        harmful=await _load_harmful(session, project, first, now),
+        unit_costs=_objects(await load_answer(session, Question.UNIT_COSTS, week)),
         helpful_count=await count_helpful_bullets(session, project),
         playbooks=await count_reviews(session, project),
         dead_runs=await list_runs(
@@ -166,19 +153,7 @@ def _objects(answer: QuestionAnswer) -> list[dict[str, Any]]:
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
-def _sum_by(rows: Sequence[Mapping[str, Any]], key: str, value: str) -> dict[Any, Any]:
-    sums: dict[Any, Any] = defaultdict(int)
-    for row in rows:
-        sums[row[key]] += row[value] or 0
-    return sums
-
-
 def _column_sums(answer: QuestionAnswer) -> dict[str, int]:
     rows = _objects(answer)
     names = [name for name in answer.columns if name.endswith("_count")]
     return {name: sum(int(row[name] or 0) for row in rows) for name in names}
-
-
-def _fill(sums: Mapping[date, Any], days: Sequence[date]) -> dict[date, Any]:
-    """A value for each day, 0 where there is none."""
-    return {day: float(sums.get(day, 0)) for day in days}

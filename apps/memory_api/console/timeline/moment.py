@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.console.charts import Chart, Series, draw_chart
 from memory_api.console.comparison import FieldChange, TextComparer
 from memory_api.console.timeline.queries import (
     MAX_COUNTED_TRACES,
@@ -183,18 +182,3 @@ def _compare(
     shown = after or before
     section = shown.section if shown else ""
     return ComparedBullet(key, kind, section, comparer.compare_bullets(before, after))
-
-
-def size_chart(
-    moment: PlaybookMoment, _: Callable[[str], str], format: Callable[[float | None], str]
-) -> Chart:
-    """Active bullets after each of the listed versions."""
-    rows = [summary.row for summary in reversed(moment.versions)]
-    return draw_chart(
-        "step",
-        _("Active bullets by version"),
-        [str(row.version) for row in rows],
-        [Series(_("Active bullets"), [float(row.active_count) for row in rows])],
-        format=format,
-        label=_("Version"),
-    )

@@ -11,8 +11,8 @@ from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.queries import count_waiting
-from memory_api.console.rendering import format_number, render_page
-from memory_api.console.timeline.moment import compare_diff, load_moment, size_chart
+from memory_api.console.rendering import render_page
+from memory_api.console.timeline.moment import compare_diff, load_moment
 from memory_api.core.errors import InvalidRequest
 from memory_api.playbooks.history.router import restore_playbook
 from memory_api.playbooks.history.schemas import RestorePlaybookRequest
@@ -44,7 +44,6 @@ async def show_timeline(
     is_later = bool(since) and not (visit.later or visit.is_partial)
     first = "" if is_later else since.strip()
     moment = await load_moment(session, ref, at.strip(), first, cursor)
-    locale = visit.translation.locale
     return render_page(
         visit,
         "timeline/moment.html" if visit.is_partial else "timeline/timeline.html",
@@ -53,7 +52,6 @@ async def show_timeline(
         waiting_count=await count_waiting(session, visit.project, name),
         since=since.strip() or moment.compared_with,
         is_later=is_later,
-        chart=size_chart(moment, visit.translation.gettext, lambda v: format_number(v, locale)),
         is_first=cursor is None,
         done=done,
     )
