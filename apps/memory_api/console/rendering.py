@@ -112,7 +112,7 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
     return {
         "when": when,
         "number": number,
-        "percent": lambda value: format_share(value, locale),
+        "percent": partial(format_share, locale=locale),
         "points": partial(format_points, translation=translation),
         "usd": usd,
         "duration": duration,
