@@ -79,9 +79,20 @@ async def test_healthy_installation_has_no_findings(look: Any) -> None:
     names = ("connection", "role", "extension", "schema", "embedder")
     assert {name for name in names if not found[name].ok} == set()
     assert {"embeddings", "tokenizer", "indexes", "queue"} < found.keys()
-    assert found["model"] == CheckResult(
-        "model", True, "no model is configured; only the rules engine runs"
-    )
+    assert found["model"].ok
+    assert "only the rules engine runs" in found["model"].message
+    assert "OPENAI_API_KEY" in found["model"].fix
+
+
+def test_last_line_counts_what_is_fine_and_names_the_rest(capsys: pytest.CaptureFixture) -> None:
+    results = [
+        CheckResult("disk", True, "1 GB free"),
+        CheckResult("model", True, "none", "Set a key."),
+        CheckResult("queue", False, "2 runs are due", "Start a worker."),
+    ]
+    print_results(results, json=False)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "1 of 3 fine; 1 failed: queue; 1 to decide: model."
 
 
 async def test_healthy_tenant_has_no_findings(

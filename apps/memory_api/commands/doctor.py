@@ -66,7 +66,7 @@ def run(data_dir: Path | None, json: bool) -> None:
                 results = asyncio.run(run_checks(settings, urls))
         except CommandFailed as error:
             results = [CheckResult("database", False, str(error))]
-    _print_results(results, json)
+    print_results(results, json)
     sys.exit(0 if all(result.ok for result in results) else 1)
 
 
@@ -254,7 +254,7 @@ async def _check_sections(settings: Settings, urls: DatabaseUrls) -> CheckResult
     return CheckResult("sections", True, f"{file} is valid")
 
 
-def _print_results(results: Sequence[CheckResult], json: bool) -> None:
+def print_results(results: Sequence[CheckResult], json: bool) -> None:
     if json:
         print_json([asdict(result) for result in results])
         return

@@ -143,7 +143,7 @@ async def show_answer(
         "playbooks": [],
         "unknown_playbook": "",
         "problem": problem,
-        "typed": {"since": since, "until": until} if problem else {},
+        "typed": {"since": since, "until": until},
     }
     if problem:
         return render_page(visit, "analytics/answer.html", 422, **shown)
