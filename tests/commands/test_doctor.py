@@ -90,7 +90,7 @@ def test_last_line_counts_what_is_fine_and_names_the_rest(capsys: pytest.Capture
         CheckResult("model", True, "none", "Set a key."),
         CheckResult("queue", False, "2 runs are due", "Start a worker."),
     ]
-    print_results(results, json=False)
+    doctor.print_results(results, json=False)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == "1 of 3 fine; 1 failed: queue; 1 to decide: model."
 
