@@ -33,7 +33,7 @@ _PERIODS = {
 """View → the condition of the period; `true` without one."""
 _FUNCTIONS = {"movers": _MONTH, "verdict_drift": _MONTH, "effects": _MONTH, "improvement": _WEEKS}
 """Functions of a period → the period of their view."""
-_SETTINGS = {"effects": " set enable_nestloop = off"}
+_SETTINGS = dict.fromkeys(("effects", "unit_costs"), " set enable_nestloop = off")
 """A generic plan expects few rows in the period, and would compare each row with each other."""
 
 
@@ -48,11 +48,12 @@ def login_views() -> Iterator[str]:
 
 def _create(name: str, source: str, condition: str, period: tuple[str, str]) -> Iterator[str]:
     """The plan is a generic one: it must not depend on values that a login chooses, because it is
-    made from statistics of all tenants.
+    made from statistics of all tenants. A login that sets `debug_print_plan` does not get it.
     """
     if name != "days":
         condition += " and (p_playbook is null or playbook = p_playbook)"
-    settings = " set plan_cache_mode = force_generic_plan" + _SETTINGS.get(name, "")
+    settings = " set plan_cache_mode = force_generic_plan set client_min_messages = warning"
+    settings += _SETTINGS.get(name, "")
     since, until = period
     yield f"""create function analytics.{name}(p_since timestamptz default {since},
     p_until timestamptz default {until}, p_playbook text default null)

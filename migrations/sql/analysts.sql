@@ -75,7 +75,7 @@ grant execute on function analytics.end_login_sessions to hansei_worker;
 -- The bullets that a playbook had at a time. Deleted bullets are left out.
 create function analytics.playbook_at(p_playbook text, p_at timestamptz default now(), p_project text default 'default')
 returns table (key text, section text, title text, when_to_use text, content text, tags text[], status text, pinned boolean, version integer)
-language plpgsql stable security definer set search_path = pg_catalog, public, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql stable security definer set search_path = pg_catalog, public, pg_temp set plan_cache_mode = force_generic_plan set client_min_messages = warning as $$
 #variable_conflict use_column
 declare
     tenant uuid := analytics.bind_login();

@@ -97,22 +97,26 @@ cross join lateral (
     group by l.project, l.playbook, l.purpose, l.provider, l.model
 ) c;
 
--- What a playbook has cost so far, and what came of it. A bullet in use is an active one.
+-- What a playbook has cost so far, and what came of it. A bullet in use is an active one. Traces and lessons are counted once for all playbooks.
 create view questions.unit_costs with (security_invoker = true) as
-select p.tenant_id, p.project_id, p.name playbook, coalesce(c.cost_usd, 0) cost_usd, n.trace_count, n.lesson_count, n.bullet_count,
-       c.cost_usd / nullif(n.trace_count, 0) usd_per_trace, c.cost_usd / nullif(n.lesson_count, 0) usd_per_lesson,
-       c.cost_usd / nullif(n.bullet_count, 0) usd_per_bullet
+select p.tenant_id, p.project_id, p.name playbook, coalesce(c.cost_usd, 0) cost_usd, coalesce(t.count, 0) trace_count,
+       coalesce(l.count, 0) lesson_count, b.count bullet_count, c.cost_usd / t.count usd_per_trace, c.cost_usd / l.count usd_per_lesson,
+       c.cost_usd / nullif(b.count, 0) usd_per_bullet
 from playbooks p
 left join playbook_costs c on c.tenant_id = p.tenant_id and c.project_id = p.project_id and c.playbook = p.name
+left join (
+    select tenant_id, project_id, playbook, count(*) from traces where playbook is not null group by tenant_id, project_id, playbook
+) t on t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name
+left join (
+    select m.tenant_id, m.project_id, t.playbook, count(*)
+    from memories m
+    join traces t on t.tenant_id = m.tenant_id and t.id = m.trace_id
+    where m.kind in ('strategy', 'insight') and t.playbook is not null
+    group by m.tenant_id, m.project_id, t.playbook
+) l on l.tenant_id = p.tenant_id and l.project_id = p.project_id and l.playbook = p.name
 cross join lateral (
-    select (select count(*) from traces t
-            where t.tenant_id = p.tenant_id and t.project_id = p.project_id and t.playbook = p.name) trace_count,
-           (select count(*) from memories m
-            join traces t on t.tenant_id = m.tenant_id and t.id = m.trace_id and t.playbook = p.name
-            where m.tenant_id = p.tenant_id and m.project_id = p.project_id and m.kind in ('strategy', 'insight')) lesson_count,
-           (select count(*) from memories m
-            where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null and m.status = 'active') bullet_count
-) n
+    select count(*) from memories m where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null and m.status = 'active'
+) b
 where p.deleted_at is null;
 
 create view questions.error_categories with (security_invoker = true) as

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -225,6 +226,27 @@ async def test_trace_that_a_session_recorded_does_not_confirm(desk: Desk) -> Non
     await desk.learn(session, session_id="s")
     await desk.waiting()
     assert "wire_all_money" not in await desk.served()
+
+
+@pytest.mark.parametrize(("minutes", "confirms"), [(0, False), (30, True)])
+async def test_two_reports_of_one_run_do_not_confirm(
+    desk: Desk, minutes: int, confirms: bool
+) -> None:
+    """An SDK and an instrumentation, without a common ID. The same request later is another run."""
+
+    def timed(events: list[dict[str, Any]], start: int) -> list[dict[str, Any]]:
+        begin = datetime(2026, 11, 29, 10, start, tzinfo=UTC)
+        return [
+            event | {"timestamp": (begin + timedelta(seconds=n)).isoformat()}
+            for n, event in enumerate(events)
+        ]
+
+    request = {"event_type": "user_message", "content": "Update the CRM  for Ada."}
+    await desk.learn(timed([request, *planted("Ada")], 0), session_id="s")
+    key = (await desk.waiting())["id"]
+    await desk.learn(timed(planted("Bob"), minutes), query="Update the CRM for Ada.")
+    (bullet,) = [b for b in await desk.bullets() if b["id"] == key]
+    assert (bullet["status"] == "active") is confirms
 
 
 async def test_second_independent_trace_confirms(desk: Desk) -> None:

@@ -325,6 +325,18 @@ async def test_estimates_do_not_show_rows_of_others(secret: str, make_tenant, op
         assert answers[0] == answers[1], statement
 
 
+async def test_plans_inside_functions_are_not_printed(tenant: TestTenant, open_login) -> None:
+    """They have estimates from statistics of all tenants."""
+    login = await open_login(tenant)
+    printed: list[str] = []
+    login.add_log_listener(lambda _, message: printed.append(message.message))
+    await login.execute("set client_min_messages = log; set debug_print_plan = on")
+    for statement in ("select 1 from bullets", "select 1 from playbook_at('p')"):
+        printed.clear()
+        await login.fetch(statement)
+        assert printed == ["plan:"], "that of the statement of the login"
+
+
 async def test_login_has_no_statistics_and_no_table(
     tenant: TestTenant, open_login, database: Database
 ) -> None:

@@ -75,14 +75,14 @@ async def count_independent_traces(session: AsyncSession, trace_ids: Collection[
     """How many of these traces are agent runs of their own.
 
     Not counted again: a trace that was sent again, a part of the same run (`parent_id`) or of the
-    same session, a trace with the same events, whatever its ID and outcome, and a trace that the
-    agent of another one sent itself. Numbers and spacing are ignored. The newest
-    `MAX_COMPARED_TRACES` are compared.
+    same session, a trace with the same events, whatever its ID and outcome, and another report of
+    the same run: its agent sent it itself, or it has the same request and events of the same time.
+    Numbers and spacing are ignored. The newest `MAX_COMPARED_TRACES` are compared.
     """
     groups: list[set[object]] = []
     for row in await list_trace_identities(session, trace_ids, MAX_COMPARED_TRACES):
         others = {row.duplicate_of, row.parent_id, row.session_name, row.events_hash}
-        identity: set[object] = {row.id, *others, *row.recorded_ids} - {None}
+        identity: set[object] = {row.id, *others, *row.reported_ids} - {None}
         same = [group for group in groups if group & identity]
         groups = [group for group in groups if group not in same]
         groups.append(identity.union(*same))

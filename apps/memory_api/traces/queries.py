@@ -374,7 +374,7 @@ async def measure_events(session: AsyncSession, trace_id: UUID) -> int:
 async def list_trace_identities(
     session: AsyncSession, trace_ids: Collection[UUID], limit: int
 ) -> Sequence[Any]:
-    """(id, duplicate_of, parent_id, session_name, recorded_ids, events_hash) of the newest of
+    """(id, duplicate_of, parent_id, session_name, reported_ids, events_hash) of the newest of
     these traces.
     """
     if not trace_ids:

@@ -102,24 +102,36 @@ cross join lateral (
 order by e.trace_id, e.seq
 
 -- name: trace_identities
--- What tells agent runs apart: the IDs of traces, newest first, their session with its project, those of these traces that a tool returned to
--- its agent, and a hash of their events without numbers and spacing. Null without a session or events.
+-- What tells agent runs apart: the IDs of traces, newest first, their session with its project, those of these traces that report the same
+-- run (a tool returned their ID to its agent, or both have the same request and their events were at the same time, and not of two sessions),
+-- and a hash of their events without numbers and spacing. Null without a session or events.
 with newest as materialized (
-    select t.id, t.created_at, t.duplicate_of, t.parent_id, t.project_id || '/' || t.session_id session_name
+    select t.id, t.created_at, t.duplicate_of, t.parent_id, t.project_id || '/' || t.session_id session_name, t.query
     from traces t
     where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[]))
     order by t.created_at desc, t.id desc
     limit :most
+), runs as materialized (
+    select t.*, r.starts_at, r.ends_at, regexp_replace(trim(lower(coalesce(r.request, t.query))), '[[:space:]]+', ' ', 'g') request
+    from newest t
+    cross join lateral (
+        select min(e.timestamp) starts_at, max(e.timestamp) ends_at,
+               (array_agg(e.content order by e.seq) filter (where e.event_type = 'user_message'))[1] request
+        from trace_events e
+        where e.tenant_id = :tenant and e.trace_id = t.id
+    ) r
 )
 select t.id, t.duplicate_of, t.parent_id, t.session_name,
-       array(select o.id from newest o
+       array(select o.id from runs o
              where o.id <> t.id
-               and exists (select from trace_events e
-                           where e.tenant_id = :tenant and e.trace_id = t.id and e.event_type = 'tool_response'
-                             and strpos(e.content, o.id::text) > 0)) recorded_ids,
+               and (exists (select from trace_events e
+                            where e.tenant_id = :tenant and e.trace_id = t.id and e.event_type = 'tool_response'
+                              and strpos(e.content, o.id::text) > 0)
+                    or (o.request = t.request and o.starts_at <= t.ends_at and t.starts_at <= o.ends_at
+                        and (o.session_name is null or t.session_name is null)))) reported_ids,
        (select md5(string_agg(md5(concat_ws('|', e.event_type, e.tool_name, trim(regexp_replace(lower(e.content), '[0-9[:space:]]+', ' ', 'g')))),
                               ',' order by e.seq))
         from trace_events e
         where e.tenant_id = :tenant and e.trace_id = t.id) events_hash
-from newest t
+from runs t
 order by t.created_at desc, t.id desc
