@@ -33,7 +33,7 @@ _PERIODS = {
 """View → the condition of the period; `true` without one."""
 _FUNCTIONS = {"movers": _MONTH, "verdict_drift": _MONTH, "effects": _MONTH, "improvement": _WEEKS}
 """Functions of a period → the period of their view."""
-_SETTINGS = dict.fromkeys(("effects", "unit_costs"), " set enable_nestloop = off")
+_SETTINGS = {"effects": " set enable_nestloop = off"}
 """A generic plan expects few rows in the period, and would compare each row with each other."""
 
 
