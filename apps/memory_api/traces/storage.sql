@@ -112,14 +112,17 @@ with newest as materialized (
     order by t.created_at desc, t.id desc
     limit :most
 ), runs as materialized (
-    select t.*, r.starts_at, r.ends_at, regexp_replace(trim(lower(coalesce(r.request, t.query))), '[[:space:]]+', ' ', 'g') request
+    select t.*, p.starts_at, p.ends_at, regexp_replace(trim(lower(left(coalesce(r.content, t.query), 10000))), '[[:space:]]+', ' ', 'g') request
     from newest t
     cross join lateral (
-        select min(e.timestamp) starts_at, max(e.timestamp) ends_at,
-               (array_agg(e.content order by e.seq) filter (where e.event_type = 'user_message'))[1] request
-        from trace_events e
-        where e.tenant_id = :tenant and e.trace_id = t.id
-    ) r
+        select min(e.timestamp) starts_at, max(e.timestamp) ends_at from trace_events e where e.tenant_id = :tenant and e.trace_id = t.id
+    ) p
+    left join lateral (
+        select e.content from trace_events e
+        where e.tenant_id = :tenant and e.trace_id = t.id and e.event_type = 'user_message'
+        order by e.seq
+        limit 1
+    ) r on true
 )
 select t.id, t.duplicate_of, t.parent_id, t.session_name,
        array(select o.id from runs o
