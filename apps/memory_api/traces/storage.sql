@@ -111,7 +111,7 @@ with newest as materialized (
     where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[]))
     order by t.created_at desc, t.id desc
     limit :most
-), runs as materialized (
+), reports as materialized (
     select t.*, p.starts_at, p.ends_at, regexp_replace(trim(lower(left(coalesce(r.content, t.query), 10000))), '[[:space:]]+', ' ', 'g') request
     from newest t
     cross join lateral (
@@ -125,7 +125,7 @@ with newest as materialized (
     ) r on true
 )
 select t.id, t.duplicate_of, t.parent_id, t.session_name,
-       array(select o.id from runs o
+       array(select o.id from reports o
              where o.id <> t.id
                and (exists (select from trace_events e
                             where e.tenant_id = :tenant and e.trace_id = t.id and e.event_type = 'tool_response'
@@ -136,5 +136,5 @@ select t.id, t.duplicate_of, t.parent_id, t.session_name,
                               ',' order by e.seq))
         from trace_events e
         where e.tenant_id = :tenant and e.trace_id = t.id) events_hash
-from runs t
+from reports t
 order by t.created_at desc, t.id desc
