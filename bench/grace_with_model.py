@@ -240,7 +240,8 @@ def _compare(
 
 
 def _points(found: PairedDifference) -> str:
-    return f"{100 * found.mean:+.0f} ({100 * found.low:+.0f} to {100 * found.high:+.0f})"
+    mean, low, high = (round(100 * each) for each in (found.mean, found.low, found.high))
+    return f"{mean:+d} ({low:+d} to {high:+d})"
 
 
 def _share(answered: Sequence[Answered]) -> str:

@@ -70,6 +70,17 @@ async def test_other_steps_go_on_without_a_skipped_one(agent: Agent) -> None:
     assert "A pending order cannot be refunded." in run["answer"]
 
 
+async def test_search_has_no_reference_to_a_skipped_question(agent: Agent) -> None:
+    steps = [
+        step(1, "ask_user", query="Which order?"),
+        step(2, "rag_search", 1, query="pending order refunded {1}"),
+        step(3, "reasoning", 2),
+    ]
+    run = await agent.go_on(await agent.ask(KNOWN, plan={"steps": steps}), "skip")
+    assert run["steps"][1]["query"] == "pending order refunded"
+    assert "A pending order cannot be refunded." in run["answer"]
+
+
 async def test_nothing_found_is_not_guessed(agent: Agent) -> None:
     agent.config = config(search={"min_score": 0.3}, intervention={"max_rounds": 0})
     run = await agent.ask(UNKNOWN)

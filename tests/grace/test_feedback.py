@@ -121,6 +121,15 @@ async def test_modify_plans_everything_again_and_the_plan_is_confirmed(
     assert (run["state"], run["found"]) == ("done", True)
 
 
+async def test_modify_searches_for_the_words_of_the_person(agent: Agent) -> None:
+    agent.config = config(thresholds={"silent": 1.0, "notify": 1.0, "confirm": 0.01})
+    run = await agent.ask("How long do I have to wait for my order to be refunded?")
+    run = await agent.go_on(run, "modify", "How many working days do parcels to Norway take?")
+    while run["state"] == "waiting":
+        run = await agent.go_on(run, "proceed")
+    assert "nine working days" in run["answer"]
+
+
 async def list_bullets(agent: Agent) -> dict[str, str]:
     found = await agent.api.get("/api/v1/playbooks/desk/bullets")
     return {each["id"]: each["content"] for each in found.json()["items"]}

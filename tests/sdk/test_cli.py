@@ -486,8 +486,21 @@ def test_reflect_prints_the_changes_as_json(known: StubService) -> None:
     [
         ({"merged_keys": [], "consolidation": {"changes": []}}, ["pay needs no change."]),
         (
-            {"consolidation": {"rejected": [{"reason": "pat-00009 is not a key."}]}},
-            ["not applied: pat-00009 is not a key."],
+            {
+                "consolidation": {
+                    "rejected": [
+                        {
+                            "reason": "pat-00009 is not a key.",
+                            "delta": {
+                                "type": "MERGE",
+                                "bullet_id": "pat-00001",
+                                "source_ids": ["pat-00009"],
+                            },
+                        }
+                    ]
+                }
+            },
+            ["not applied: MERGE pat-00001 pat-00009: pat-00009 is not a key."],
         ),
         (
             {

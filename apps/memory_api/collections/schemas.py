@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from memory_api.core.schemas import (
     Name,
+    NotBlank,
     Page,
     ProjectId,
     ResponseModel,
@@ -152,7 +153,7 @@ class RechunkedCollection(ResponseModel):
 class SearchCollectionRequest(TenantRequest):
     """A search in the chunks of a collection."""
 
-    query_text: str = Field(min_length=1, max_length=10_000)
+    query_text: Annotated[str, NotBlank] = Field(min_length=1, max_length=10_000)
     top_k: int = Field(default=5, ge=1, le=100, description="Maximum number of results.")
     min_score: UnitFloat = Field(
         default=0.0, description="Leave out chunks whose cosine similarity is lower."

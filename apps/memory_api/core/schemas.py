@@ -8,6 +8,7 @@ from functools import cache
 from typing import Annotated, Any, Generic, Self, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticKnownError
 from typing_extensions import TypeAliasType
 
 from memory_api.core.errors import InvalidRequest
@@ -34,6 +35,16 @@ def _to_float32_range(value: float) -> float:
     and PostgreSQL refuses smaller numbers.
     """
     return value if value >= MIN_FLOAT32 else 0.0
+
+
+def _refuse_blank(value: str) -> str:
+    if not value.strip():
+        raise PydanticKnownError("string_too_short", {"min_length": 1})
+    return value
+
+
+NotBlank = AfterValidator(_refuse_blank)
+"""A text that is not only white space."""
 
 
 def is_playbook_name(name: str) -> bool:

@@ -38,6 +38,14 @@ class PlanStep(BaseModel):
     fallback: Annotated[str, Field(max_length=64)] | None = None
     timeout_seconds: Annotated[float, Field(ge=1, le=300)] | None = None
 
+    def without(self, step_id: int) -> PlanStep:
+        """The step when another one is left out: without its output."""
+        if step_id not in self.depends_on:
+            return self
+        query = self.query and " ".join(self.query.replace(f"{{{step_id}}}", " ").split())
+        rest = [number for number in self.depends_on if number != step_id]
+        return self.model_copy(update={"query": query or None, "depends_on": rest})
+
     def fill_query(self, results: Mapping[int, PlanStepResult]) -> PlanStep:
         """The step with the outputs of steps that it depends on in its query, without citations.
         Searches have no output of this kind. The reference to a step without an answer is removed,

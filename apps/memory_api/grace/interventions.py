@@ -202,10 +202,9 @@ def _skip_step(steps: Sequence[AgentStepRow], skipped: AgentStepRow) -> None:
     _set_result(skipped, PlanStepResult(step_id=skipped.step_id, status="skipped",
                                         action=skipped.spec["action"]))  # fmt: skip
     for step in steps:
-        needed: list[int] = step.spec["depends_on"]
-        if step.state == "pending" and skipped.step_id in needed:
-            rest = [number for number in needed if number != skipped.step_id]
-            step.spec = step.spec | {"depends_on": rest}
+        if step.state == "pending":
+            spec = PlanStep.model_validate(step.spec).without(skipped.step_id)
+            step.spec = spec.model_dump(mode="json")
 
 
 def _answer_step(

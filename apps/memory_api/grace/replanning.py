@@ -153,10 +153,12 @@ async def make_replan(
 
 
 def _add_words_of_person(why: ReplanContext, context: PlanningContext) -> str:
-    """The question with what a person has said."""
+    """The question with what a person has said, or their words alone if they replace it."""
     added = [why.feedback] if why.feedback else list(context.person_inputs)
-    words = [FROM_THE_START.sub(" ", each).strip() for each in added]
-    return " ".join(dict.fromkeys([context.query, *filter(None, words)]))
+    words = [each for text in added if (each := FROM_THE_START.sub(" ", text).strip())]
+    if words and why.trigger == "user_feedback" and not FROM_THE_START.search(why.feedback):
+        return words[0]
+    return " ".join(dict.fromkeys([context.query, *words]))
 
 
 def _found_titles(state: ExecutionState) -> list[str]:
@@ -189,11 +191,7 @@ def _use_fallback(step_id: int, state: ExecutionState) -> ReplanResult:
 
 def skip_step(step_id: int, state: ExecutionState) -> ReplanResult:
     """Remove the step, also from the dependencies of others."""
-    steps = [
-        step.model_copy(update={"depends_on": [n for n in step.depends_on if n != step_id]})
-        for step in state.plan.steps
-        if step.step_id != step_id
-    ]
+    steps = [step.without(step_id) for step in state.plan.steps if step.step_id != step_id]
     if not steps:
         return ReplanResult("abort", None)
     return _changed(state, steps, "skip", without={step_id})
@@ -249,6 +247,11 @@ def _describe(
         f"Step {n} ({result.action}) is finished: {result.output[:200] or 'nothing'}"
         for n, result in state.results.items()
         if state.states[n] in USABLE
+    ]
+    done += [
+        f"Step {step.step_id} ({step.action}) was skipped by the person: do not ask again."
+        for step in state.plan.steps
+        if step.action == "ask_user" and state.states[step.step_id] == "skipped"
     ]
     if done:
         lines.append(fence_text("\n".join(done), label="finished"))

@@ -12,6 +12,7 @@ from typing_extensions import TypeAliasType
 from memory_api.core.schemas import (
     Metadata,
     Name,
+    NotBlank,
     Page,
     PlaybookField,
     ProjectId,
@@ -108,7 +109,7 @@ class CreateMemoryRequest(TenantRequest):
 
     project_id: ProjectId = None
     kind: MemoryKind = MemoryKind.REFLECTION
-    content: str = Field(min_length=1, max_length=100_000)
+    content: Annotated[str, NotBlank] = Field(min_length=1, max_length=100_000)
     title: Name | None = None
     when_to_use: str | None = Field(
         default=None, max_length=10_000, description="The condition under which the memory applies."
@@ -137,7 +138,7 @@ class UpdateMemoryRequest(TenantRequest):
     `when_to_use`.
     """
 
-    content: str = Field(default_factory=str, min_length=1, max_length=100_000)
+    content: Annotated[str, NotBlank] = Field(default_factory=str, min_length=1, max_length=100_000)
     title: Name | None = None
     when_to_use: str | None = Field(default=None, max_length=10_000)
     keywords: Words = Field(default_factory=list)

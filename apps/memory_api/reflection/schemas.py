@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import AliasChoices, Field, model_validator
@@ -13,6 +13,7 @@ from memory_api.core.schemas import (
     MAX_EVENTS,
     Metadata,
     Name,
+    NotBlank,
     PlaybookField,
     ProjectId,
     ResponseModel,
@@ -179,8 +180,10 @@ class CreateReflectionRequest(TenantRequest):
 
     project_id: ProjectId = None
     session_id: Name | None = None
-    reflection_text: str = Field(min_length=1, max_length=100_000)
-    strategy_text: str | None = Field(default=None, min_length=1, max_length=100_000)
+    reflection_text: Annotated[str, NotBlank] = Field(min_length=1, max_length=100_000)
+    strategy_text: Annotated[str, NotBlank] | None = Field(
+        default=None, min_length=1, max_length=100_000
+    )
     importance: UnitFloat = 0.5
     confidence: UnitFloat = 0.5
     tags: Tags = Field(default_factory=list)

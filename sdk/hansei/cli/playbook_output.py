@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from hansei._operations import Playbook
@@ -146,6 +146,13 @@ def _print_change(key: str, before: Bullet, after: Bullet) -> None:
             print_text(f"{name}: {old} → {new}", indent=2)
 
 
+def _refused_change(rejected: Mapping[str, Any]) -> str:
+    delta: dict[str, Any] = rejected.get("delta") or {}
+    keys = [delta.get("bullet_id"), *delta.get("source_ids", ())]
+    what = " ".join(filter(None, [delta.get("type"), *keys]))
+    return f"not applied: {what}: {rejected['reason']}" if what else rejected["reason"]
+
+
 def print_consolidation(name: str, run: Run) -> None:
     """What a consolidation changed, or why it failed."""
     if run.state != "done":
@@ -159,7 +166,7 @@ def print_consolidation(name: str, run: Run) -> None:
         f"{change['action']} {change['key']}: {change['reason']}"
         for change in consolidation.get("changes", ())
     ]
-    lines += [f"not applied: {each['reason']}" for each in consolidation.get("rejected", ())]
+    lines += map(_refused_change, consolidation.get("rejected", ()))
     if result.get("proposal_id"):
         lines.append(f"Proposal {result['proposal_id']} waits: `hansei proposal list {name}`.")
     if run.engine == "rules":

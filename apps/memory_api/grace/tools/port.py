@@ -132,7 +132,7 @@ class Tool(ABC):
     def parse_input(self, step: PlanStep, query: str) -> ToolInput:
         """The input from a plan step. Raises pydantic's `ValidationError`."""
         return self.Input.model_validate(
-            {"query": step.query or query, "collection": step.collection}
+            {"query": (step.query or "").strip() or query, "collection": step.collection}
         )
 
     @abstractmethod

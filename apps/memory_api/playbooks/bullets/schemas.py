@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, AliasChoices, Field
+from pydantic import AliasChoices, Field
 
 from memory_api.core.schemas import (
     Name,
+    NotBlank,
     Page,
     ResponseModel,
     Tags,
@@ -32,7 +33,7 @@ from memory_api.playbooks.schemas import (
 class CreateBulletRequest(ProjectRequest):
     """A bullet to create. The service assigns its key."""
 
-    content: str = Field(
+    content: Annotated[str, NotBlank] = Field(
         min_length=1, max_length=MAX_TEXT, validation_alias=AliasChoices("content", "text")
     )
     section: Name = Field(default="OTHERS", description="Name or slug of a section.")
@@ -46,16 +47,10 @@ class CreateBulletRequest(ProjectRequest):
     reason: Reason | None = None
 
 
-def _check_not_blank(value: str) -> str:
-    if not value.strip():
-        raise ValueError("The text of a bullet may not be blank")
-    return value
-
-
 class UpdateBulletRequest(ProjectRequest):
     """Changes of a bullet. Only the fields that are sent change."""
 
-    content: Annotated[Text, AfterValidator(_check_not_blank)] = Field(default_factory=str)
+    content: Annotated[Text, NotBlank] = Field(default_factory=str)
     section: Name = Field(default_factory=str)
     when_to_use: WhenToUse = Field(default_factory=str)
     title: Name | Literal[""] = Field(default_factory=str)
