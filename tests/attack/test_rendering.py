@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from memory_api.playbooks.citations import extract_cited_ids
-from memory_api.playbooks.models import Bullet, SearchResult, parts_not_in_content
+from memory_api.playbooks.models import Bullet, SearchResult, parse_key, parts_not_in_content
 from memory_api.playbooks.retrieval.prompt_block import render_block
-from memory_api.playbooks.state import parse_key
 from memory_api.workflow.step import format_results
 from tests.support.cases import each_case
 from tests.support.growth import grows_faster_than_input

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from memory_api.playbooks.deltas import DeltaError, apply_deltas, clean_deltas
-from memory_api.playbooks.models import Bullet, DeltaContextItem, Playbook
+from memory_api.playbooks.models import Bullet, DeltaContextItem, Playbook, parse_key
 from memory_api.playbooks.sections import SectionDefinition
 from memory_api.playbooks.state import (
     PlaybookState,
     format_key,
-    parse_key,
     raise_counters,
     sort_key,
 )

@@ -28,7 +28,7 @@ PURE = {
     "playbooks/models.py": set(),
     "playbooks/sections.py": {"core.errors", "core.resources", "core.settings"},
     "playbooks/state.py": {"playbooks.models", "playbooks.sections"},
-    "playbooks/citations.py": {"playbooks.state"},
+    "playbooks/citations.py": {"playbooks.models"},
     "playbooks/deltas.py": {
         "core.errors",
         "playbooks.models",

@@ -10,7 +10,6 @@ from memory_api.trace_analysis.calls import agent_steps
 from memory_api.trace_analysis.context import Attempt
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.message_facts import states_rule
-from memory_api.trace_analysis.scores import calculate_confidence, calculate_importance
 from memory_api.traces.schemas import Event, OutcomeType
 from tests.support.cases import each_case
 from tests.support.runs import Row, call, facts, run, says, user
@@ -191,15 +190,3 @@ def test_partial_and_crashed_attempts_are_not_compared() -> None:
 def test_same_calls_are_counted() -> None:
     (fact,) = differences([attempt(LOST, PAY), attempt(LOST, PAY)], PAY)
     assert (fact.values["aspect"], fact.values["count"]) == ("same_calls", 2)
-
-
-def test_scores_never_fall_when_evidence_grows() -> None:
-    rows: list[Row] = [user("Find Ann.")]
-    before = (0.0, 0.0)
-    for number in range(6):
-        rows += call("get_user", {"user_id": f"u-{number}"}, "", **FAILED)
-        found = facts(rows)
-        scores = (calculate_importance(LOST, found), calculate_confidence(found))
-        assert scores >= before
-        assert all(0 <= score <= 1 for score in scores)
-        before = scores

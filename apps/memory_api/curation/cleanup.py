@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -49,9 +48,8 @@ from memory_api.playbooks.verdicts.quarantine import (
     find_bullets_to_quarantine,
     quarantine_harmful_bullets,
 )
-from memory_api.run_queue.port import Ticket
 from memory_api.runs import lifecycle
-from memory_api.runs.chain import PLAYBOOK
+from memory_api.runs.chain import PLAYBOOK, enqueue_runs
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.queries import list_unfinished_runs
@@ -239,27 +237,23 @@ async def enqueue_cleanup_after_growth(
         return
     place = PlaybookRef(playbook.project_id, playbook.name)
     unfinished = await list_unfinished_runs(session, CLEANUP)
-    if place not in {_cleaned_playbook(run) for run in unfinished}:
-        await _enqueue_run(runtime, session, place)
+    if place not in map(_cleaned_playbook, unfinished):
+        await _enqueue_run(runtime, session, place, {})
 
 
 async def enqueue_consolidation(
     runtime: Runtime, session: AsyncSession, playbook: PlaybookRow
-) -> UUID:
-    """Enqueues a cleanup that consolidates all bullets of the playbook; the ID of its run."""
+) -> RunRow:
+    """Enqueues a cleanup that consolidates all bullets of the playbook."""
     place = PlaybookRef(playbook.project_id, playbook.name)
     return await _enqueue_run(runtime, session, place, {FORCE: True})
 
 
 async def _enqueue_run(
-    runtime: Runtime,
-    session: AsyncSession,
-    place: PlaybookRef,
-    options: Mapping[str, Any] = MappingProxyType({}),
-) -> UUID:
+    runtime: Runtime, session: AsyncSession, place: PlaybookRef, options: Mapping[str, Any]
+) -> RunRow:
     run = lifecycle.new_run(
         session, CLEANUP, project_id=place.project_id, input={PLAYBOOK: place.name, **options}
     )
-    await session.flush()
-    await runtime.queue.enqueue(session, [Ticket(run.tenant_id, run.id)])
-    return run.id
+    await enqueue_runs(runtime.queue, session, run)
+    return run

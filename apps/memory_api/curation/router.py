@@ -23,7 +23,6 @@ from memory_api.curation.cleanup import enqueue_consolidation
 from memory_api.curation.schemas import CuratedLesson, CuratedLessonPage, LessonDecision
 from memory_api.playbooks.editing.edits import require_playbook
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.runs.queries import get_run
 from memory_api.runs.router import run_response
 from memory_api.runs.schemas import Run
 
@@ -78,6 +77,4 @@ async def consolidate_playbook(
     """
     ref = PlaybookRef(caller.resolve_project(project_id), name)
     playbook = await require_playbook(session, ref)
-    run = await get_run(session, await enqueue_consolidation(runtime, session, playbook))
-    assert run is not None, "just created"
-    return run_response(run)
+    return run_response(await enqueue_consolidation(runtime, session, playbook))

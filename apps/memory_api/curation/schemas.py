@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -321,10 +320,6 @@ def _content(result: DeltaResult) -> str:
 
 LESSON_KINDS = (MemoryKind.STRATEGY, MemoryKind.INSIGHT)
 """The kinds of memories that can become bullets; a reflection only reports."""
-_NESTED_PARENTHESES = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"
-_RUN_EXAMPLE = re.compile(
-    rf"(?<!\s)\s*\(in this run: {_NESTED_PARENTHESES}\)|（この実行では[^（）]*）"
-)
 _PLAIN_TAGS = frozenset(("strategy", "insight"))
 
 
@@ -343,8 +338,7 @@ def is_newer_than_deletion(row: InboxLessonRow, playbook: PlaybookRow) -> bool:
 def _lesson(row: MemoryRow) -> Lesson:
     metadata: dict[str, Any] = row.metadata_
     return Lesson(
-        # Strategies of the rules engine contain examples of their run; those of a model do not.
-        text=row.content if "model" in metadata else _RUN_EXAMPLE.sub("", row.content),
+        text=row.content,
         when_to_use=row.when_to_use or "",
         title=row.title or "",
         section=row.section or "",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
-from memory_api.playbooks.state import parse_key
+from memory_api.playbooks.models import parse_key
 
 CITED_SLUGS = ("pat", "mis", "pref", "ctx", "oth")
 

@@ -25,6 +25,21 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
+_KEY = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-([0-9]{1,120})")
+_LEGACY_KEY = re.compile(r"kpt_([0-9]{1,120})")
+LEGACY_SLUG = "kpt"
+
+
+def parse_key(key: str) -> tuple[str, int] | None:
+    """(slug, number) of a key; ("kpt", 7) for the legacy key `kpt_007`; None for any
+    other format.
+    """
+    if legacy := _LEGACY_KEY.fullmatch(key):
+        return LEGACY_SLUG, int(legacy[1])
+    if match := _KEY.fullmatch(key):
+        return match[1], int(match[2])
+    return None
+
 
 def _to_lower_case(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else value
@@ -114,6 +129,45 @@ def parts_not_in_content(part: str, content: str) -> str:
     if len(sentences) > MAX_SENTENCES:
         return part.strip()
     return " ".join(s for s in sentences if s and not _contains_phrase(text, _normalize_phrase(s)))
+
+
+_CONDITION_WORDS = frozenset(
+    (
+        *("when", "whenever", "if", "before", "after", "while", "once", "unless", "until"),
+        *("during", "always", "for", "in", "on", "at", "as", "with", "without"),
+    )
+)
+"""Words that a condition starts with; any other one follows `When`."""
+_SENTENCE_END = re.compile(r"[.!?]\s")
+
+
+def format_advice(title: str, condition: str, content: str) -> str:
+    """Title, condition and advice of a bullet as one text, without repetitions and without the key:
+    `Large exports. When an export is large: split the period into months.`
+    """
+    text = content
+    if when := parts_not_in_content(condition, content):
+        is_whole = when == condition.strip()
+        text = f"{_format_condition(when)} {text}" if is_whole else f"{text} {when}"
+    if heading := parts_not_in_content(title, content):
+        text = f"{_end_with(heading, '.')} {text}"
+    return text
+
+
+def _format_condition(when: str) -> str:
+    """`When an export is large:`, whether or not the condition starts so."""
+    first = when.split(maxsplit=1)[0]
+    if first.casefold() in _CONDITION_WORDS:
+        when = when[0].upper() + when[1:]
+    elif first.isascii():
+        when = f"When {when[0].lower() if when[1:2].islower() else when[0]}{when[1:]}"
+    return _end_with(when, "." if _SENTENCE_END.search(when) else ":")
+
+
+def _end_with(text: str, mark: str) -> str:
+    """The text with this mark at its end, unless a sentence ends there that needs another one."""
+    bare = text.rstrip(" .:,;、")
+    return bare if bare.endswith(("。", "!", "?", "！", "？")) else f"{bare}{mark}"
 
 
 def _contains_phrase(text: str, phrase: str) -> bool:

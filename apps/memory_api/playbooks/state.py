@@ -5,17 +5,13 @@ Each slug has one counter, so a number is never assigned twice.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from memory_api.playbooks.models import Bullet, Playbook, VerdictTag
+from memory_api.playbooks.models import Bullet, Playbook, VerdictTag, parse_key
 from memory_api.playbooks.sections import DEFAULT_SECTIONS, SectionDefinition, with_fallback
 
-_KEY = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-([0-9]{1,120})")
-_LEGACY_KEY = re.compile(r"kpt_([0-9]{1,120})")
-LEGACY_SLUG = "kpt"
 MAX_KEY_LENGTH = 128
 MAX_KEY_NUMBER = 999_999_999
 """An imported key with a larger number does not raise the counter."""
@@ -25,17 +21,6 @@ def is_valid_key(key: str) -> bool:
     """Whether a key can be used in a URL path and in the brackets of a citation."""
     is_plain = key.isprintable() and key.strip() == key and not set(key) & set("[]/")
     return is_plain and 0 < len(key) <= MAX_KEY_LENGTH and key not in (".", "..")
-
-
-def parse_key(key: str) -> tuple[str, int] | None:
-    """(slug, number) of a key; ("kpt", 7) for the legacy key `kpt_007`; None for any
-    other format.
-    """
-    if legacy := _LEGACY_KEY.fullmatch(key):
-        return LEGACY_SLUG, int(legacy[1])
-    if match := _KEY.fullmatch(key):
-        return match[1], int(match[2])
-    return None
 
 
 def format_key(slug: str, number: int) -> str:

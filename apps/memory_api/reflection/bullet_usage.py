@@ -18,11 +18,9 @@ from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.playbooks.bullet_rows import bullets_by_key, to_bullet
 from memory_api.playbooks.citations import extract_cited_ids, resolve_citations
-from memory_api.playbooks.models import Bullet
+from memory_api.playbooks.models import Bullet, format_advice, parse_key
 from memory_api.playbooks.queries import find_bullets, list_bullets_as_of
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.playbooks.retrieval.prompt_block import format_advice
-from memory_api.playbooks.state import parse_key
 from memory_api.text.terms import tokenize
 from memory_api.trace_analysis.arguments import as_items
 from memory_api.traces.schemas import Event, EventType
@@ -50,6 +48,11 @@ class UsedBullet:
     retrieval_id: UUID | None
     memory_id: UUID
 
+    @property
+    def advice(self) -> str:
+        """Title, condition and content as one text."""
+        return format_advice(self.bullet.title, self.bullet.when_to_use, self.bullet.content)
+
 
 @dataclass(frozen=True)
 class BulletUsage:
@@ -75,7 +78,7 @@ async def load_bullet_usage(
     if playbook is None:
         return BulletUsage()
     used = await _find_used_bullets(session, trace, events, playbook)
-    texts = {item.key: format_advice(item.bullet) for item in used}
+    texts = {item.key: item.advice for item in used}
     texts |= await _load_served_texts(session, playbook)
     ref = PlaybookRef(playbook.project_id, playbook.name)
     return BulletUsage(ref, used, texts, playbook.focus)
@@ -114,7 +117,10 @@ async def _load_served_texts(session: AsyncSession, playbook: Any) -> dict[str, 
     rows = await find_bullets(session, playbook.scope_id, playbook.bullet_keys)
     ids = [row.id for row in rows.values()]
     served = await list_bullets_as_of(session, playbook.scope_id, playbook.version, ids)
-    return {key: format_advice(bullet) for key, bullet in bullets_by_key(served).items()}
+    return {
+        key: format_advice(bullet.title, bullet.when_to_use, bullet.content)
+        for key, bullet in bullets_by_key(served).items()
+    }
 
 
 async def _load_playbook(session: AsyncSession, trace: TraceRow) -> Any:

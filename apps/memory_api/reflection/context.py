@@ -16,7 +16,6 @@ from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.playbooks.retrieval.prompt_block import format_advice
 from memory_api.reflection.bullet_usage import UsedBullet, load_bullet_usage
 from memory_api.reflection.evidence import Evidence, PromptBullet, PromptLesson
 from memory_api.reflection.model_output import SharedReflection
@@ -165,21 +164,16 @@ class ReflectionInput:
     @property
     def evidence(self) -> Evidence:
         """The evidence with the used bullets and all known lessons."""
-        bullets = [
-            PromptBullet(used.key, format_advice(used.bullet), used.usage)
-            for used in self.used_bullets
-        ]
+        bullets = [PromptBullet(used.key, used.advice, used.usage) for used in self.used_bullets]
         known = [
             PromptLesson(lesson.bullet_text, lesson.memory_id)
             for lesson in self.task_lessons
             if lesson.memory_id is not None and lesson.bullet_text is not None
         ]
-        lessons = {lesson.text: lesson for lesson in [*self.related_lessons, *known]}
-        ordered = [*dict.fromkeys(lesson.text for lesson in [*known, *self.related_lessons])]
         return replace(
             self.trace_evidence,
             bullets=bullets,
-            lessons=without_copies([lessons[text] for text in ordered]),
+            lessons=without_copies([*known, *self.related_lessons]),
             task_hints=self.task_hints,
         )
 

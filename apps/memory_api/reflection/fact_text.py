@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from functools import cache, partial
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from memory_api.text.excerpts import excerpt
 from memory_api.trace_analysis.facts import Fact
 from memory_api.trace_analysis.failures import is_exit_code
 
@@ -65,10 +64,14 @@ def _macros(language: str) -> Any:
     def quote(text: str) -> str:
         return f"{left}{_one_line(text)}{right}"
 
+    def quoted_sentence(text: str) -> str:
+        stop = "。" if language == "ja" else "."
+        return quote(text) + ("" if _FULL_STOP.search(text) else stop)
+
     environment.filters.update(
         code=_code,
         quote=quote,
-        sentence=partial(_sentence, language=language),
+        quoted_sentence=quoted_sentence,
     )
     cast("dict[str, Any]", environment.tests)["exit_code"] = is_exit_code
     return environment.get_template(f"facts.{language}.j2").module
@@ -80,13 +83,3 @@ def _one_line(text: str) -> str:
 
 def _code(text: str) -> str:
     return f"`{_one_line(text).replace('`', '')}`"
-
-
-def _sentence(text: str, language: str) -> str:
-    line = excerpt(text, 180)
-    return line if _FULL_STOP.search(line) else line + ("。" if language == "ja" else ".")
-
-
-def values_with(fact: Fact, **more: Any) -> Mapping[str, Any]:
-    """The values of a fact and others, for a template."""
-    return {**fact.values, **more}

@@ -19,17 +19,15 @@ from memory_api.reflection.fact_text import (
     join_sentences,
     opening,
     render,
-    values_with,
 )
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.text.excerpts import excerpt
 from memory_api.text.quotations import is_safe_name, safe_quotation, safe_quotations
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
-from memory_api.trace_analysis.facts import Fact, FactKind, facts_of, has_wrong_result
+from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.trace_analysis.failures import classify_error, is_exit_code
 from memory_api.trace_analysis.parser import describe_task, language_of
-from memory_api.trace_analysis.scores import calculate_confidence, calculate_importance
 from memory_api.traces.schemas import ErrorCategory, EventType, OutcomeType
 
 MAX_STRATEGIES = 3
@@ -41,6 +39,13 @@ _MAX_TOOLS = 4
 _MAX_TASK_LENGTH = 4_000
 _MIN_SAME_RESPONSES = 3
 """Identical calls with the same response from which a strategy follows. Two may be a check."""
+_BASE_IMPORTANCE = {
+    OutcomeType.ERROR: 0.5,
+    OutcomeType.FAILURE: 0.5,
+    OutcomeType.TIMEOUT: 0.5,
+    OutcomeType.PARTIAL: 0.4,
+    OutcomeType.SUCCESS: 0.3,
+}
 _TAG = re.compile(r"[^\w.\-]+")
 _NOTABLE = (
     *(FactKind.CORRECTED_CALL, FactKind.DIFFERENCE, FactKind.USER_RULE, FactKind.RETRIED_CALL),
@@ -53,6 +58,11 @@ _NOTABLE = (
     ),
 )
 _NOTABLE_IN_SUCCESS = _NOTABLE[:4]
+_TELLING = (
+    *(FactKind.USER_RULE, FactKind.EXPECTATION, FactKind.FAILED_CALL, FactKind.ERROR),
+    *(FactKind.DIFFERENCE, FactKind.CORRECTED_CALL, FactKind.RETRIED_CALL),
+    *(FactKind.REPEATED_CALL, FactKind.QUOTATION),
+)
 
 
 def reflect_by_rules(context: ReflectionContext, facts: Sequence[Fact]) -> ReflectionResult | None:
@@ -63,18 +73,31 @@ def reflect_by_rules(context: ReflectionContext, facts: Sequence[Fact]) -> Refle
     if not text:
         return None
     strategies = [s.text for s in find_strategies(context, facts)][:MAX_STRATEGIES]
+    importance, confidence = calculate_scores(context.outcome, facts)
     return ReflectionResult(
         reflection_text=text,
         strategy_text=strategies[0] if strategies else None,
         rules=strategies,
-        importance=calculate_importance(context.outcome, facts),
-        confidence=calculate_confidence(facts),
+        importance=importance,
+        confidence=confidence,
         tags=rule_tags(facts, context)[0 if context.outcome_is_known else 1 :],
         error_category=error_category_of(facts, context),
-        source_event_ids=source_events(facts, context.outcome),
+        source_event_ids=source_events(facts),
         related_memory_ids=list(context.related_memory_ids),
         metadata=rule_metadata(context, facts),
     )
+
+
+def calculate_scores(outcome: OutcomeType, facts: Sequence[Fact]) -> tuple[float, float]:
+    """Importance and confidence, which grow with `n`: the calls and other observations that the
+    notable facts are about, and a tenth of all calls. They are base(outcome) + .4 n / (n + 3), and
+    .3 + .6 n / (n + 3).
+    """
+    notable = (f for f in facts_of(facts, *_NOTABLE) if not f.values.get("met"))
+    count = sum(f.values.get("count", f.values.get("failed_count", 1)) for f in notable)
+    count += sum(f.values["calls"] for f in facts_of(facts, FactKind.COUNTS)) / 10
+    share = count / (count + 3)
+    return round(_BASE_IMPORTANCE[outcome] + 0.4 * share, 3), round(0.3 + 0.6 * share, 3)
 
 
 def fact_text(context: ReflectionContext, facts: Sequence[Fact]) -> str:
@@ -103,14 +126,20 @@ def _is_notable(context: ReflectionContext, facts: Sequence[Fact]) -> bool:
 
 
 def _reported_facts(context: ReflectionContext, facts: Sequence[Fact]) -> list[Fact]:
-    """The facts for a reader, the counts last. A call of a correction or retry is not reported
-    twice; exit codes of 0 say nothing, and a session of unknown outcome may go on.
+    """The facts for a reader, the counts last. Failed calls of a correction, retry or repetition,
+    and the last message if it is the answer, are not reported twice; exit codes of 0 say nothing,
+    and a session of unknown outcome may go on.
     """
-    later = facts_of(facts, FactKind.CORRECTED_CALL, FactKind.RETRIED_CALL)
-    corrected = {event_id for fact in later for event_id in fact.event_ids}
+    calls = facts_of(facts, FactKind.CORRECTED_CALL, FactKind.RETRIED_CALL, FactKind.REPEATED_CALL)
+    reported_calls = {event_id for fact in calls for event_id in fact.event_ids}
+    others = facts_of(facts, FactKind.EXPECTATION, FactKind.FAILED_CALL, FactKind.REPEATED_CALL)
+    quoted = {event_id for fact in others for event_id in fact.event_ids}
     reported: list[Fact] = []
     for fact in facts:
-        is_known = fact.kind is FactKind.FAILED_CALL and set(fact.event_ids) <= corrected
+        ids = set(fact.event_ids)
+        is_known = (fact.kind is FactKind.FAILED_CALL and ids <= reported_calls) or (
+            fact.kind is FactKind.QUOTATION and bool(ids & quoted)
+        )
         is_silent = fact.kind is FactKind.EXIT_CODE or (
             fact.kind is FactKind.QUOTATION
             and fact.values.get("is_end")
@@ -159,8 +188,6 @@ def error_category_of(facts: Sequence[Fact], context: ReflectionContext) -> Erro
         return stated
     if context.outcome is OutcomeType.TIMEOUT:
         return ErrorCategory.TIMEOUT_ERROR
-    if has_wrong_result(facts):
-        return ErrorCategory.VALIDATION_ERROR
     for fact in facts_of(facts, FactKind.ERROR):
         return classify_error(fact.values["message"]) or ErrorCategory.UNKNOWN_ERROR
     failed = [f for f in facts_of(facts, FactKind.FAILED_CALL) if not f.values["works_later"]]
@@ -171,50 +198,24 @@ def error_category_of(facts: Sequence[Fact], context: ReflectionContext) -> Erro
 
 
 def rule_tags(facts: Sequence[Fact], context: ReflectionContext) -> list[str]:
-    """Outcome, category of the error, kinds of facts, then tools; lower case, at most 10."""
+    """Outcome, category of the error, then tools; lower case, at most 10."""
     category = error_category_of(facts, context)
-    unmet = [f for f in facts_of(facts, FactKind.EXPECTATION) if f.values["met"] is False]
-    kinds = {f.kind for f in facts}
-    succeeded = context.outcome is OutcomeType.SUCCESS
-    shown = {
-        (category.value.removesuffix("_error") if category else ""): not succeeded
-        and category not in (ErrorCategory.UNKNOWN_ERROR, ErrorCategory.TOOL_ERROR),
-        "wrong-answer": any(f.values["what"] == "answer" for f in unmet),
-        "wrong-action": any(f.values["what"] == "call" for f in unmet),
-        "test-failure": FactKind.TEST in kinds,
-        "loop": FactKind.REPEATED_CALL in kinds,
-        "recovered": succeeded
-        and not kinds.isdisjoint({FactKind.CORRECTED_CALL, FactKind.RETRIED_CALL}),
-        "contrast": any(
-            f.values["aspect"] == "compared" for f in facts_of(facts, FactKind.DIFFERENCE)
-        ),
-        "correction": FactKind.USER_RULE in kinds,
-        "several-agents": any(f.values["agents"] for f in facts_of(facts, FactKind.COUNTS)),
-    }
+    is_shown = category not in (None, ErrorCategory.UNKNOWN_ERROR, ErrorCategory.TOOL_ERROR)
+    tags = [context.outcome.value]
+    if category and is_shown and context.outcome is not OutcomeType.SUCCESS:
+        tags.append(category.value.removesuffix("_error"))
     named = [
         f.values["tool"] for f in facts_of(facts, FactKind.FAILED_CALL, FactKind.CORRECTED_CALL)
     ]
     tools = [t for t in dict.fromkeys([*reversed(named), *_tools(context)]) if t][:_MAX_TOOLS]
-    tags = [context.outcome.value, *(name for name, is_true in shown.items() if is_true)]
     tags += [_TAG.sub("-", tool.casefold()).strip("-.")[:64] for tool in tools]
-    return list(dict.fromkeys(tag for tag in tags if tag))[:_MAX_TAGS]
+    return list(dict.fromkeys(filter(None, tags)))[:_MAX_TAGS]
 
 
-def source_events(facts: Sequence[Fact], outcome: OutcomeType) -> list[str]:
+def source_events(facts: Sequence[Fact]) -> list[str]:
     """IDs of the events that the facts are about, the most telling facts first; at most five."""
-    ordered = [
-        FactKind.CORRECTED_CALL,
-        FactKind.DIFFERENCE,
-        FactKind.USER_RULE,
-        FactKind.RETRIED_CALL,
-        FactKind.REPEATED_CALL,
-    ]
-    if outcome is not OutcomeType.SUCCESS:
-        ordered = [FactKind.USER_RULE, FactKind.EXPECTATION, FactKind.FAILED_CALL, FactKind.ERROR]
-        ordered += [FactKind.DIFFERENCE, FactKind.REPEATED_CALL, FactKind.CORRECTED_CALL]
-        ordered += [FactKind.RETRIED_CALL]
     event_ids: list[str] = []
-    for kind in (*ordered, FactKind.QUOTATION):
+    for kind in _TELLING:
         for fact in facts_of(facts, kind):
             if kind is FactKind.EXPECTATION and fact.values["met"]:
                 continue
@@ -252,9 +253,9 @@ def find_strategies(context: ReflectionContext, facts: Sequence[Fact]) -> list[S
     category = context.error.error_category if context.error else None
     is_timeout = category is ErrorCategory.TIMEOUT_ERROR
     if category and not (is_timeout and any(True for _ in facts_of(facts, FactKind.RETRIED_CALL))):
-        advice = [*_from_category(category, language)]
-        found += advice
-        if advice and is_timeout:
+        rule = render(language, "strategy_category", category.value)
+        found += [Strategy(rule)] if rule else []
+        if is_timeout:
             return found
     return [*found, *_from_repetitions(facts, language, corrected)]
 
@@ -275,22 +276,14 @@ def _from_corrections(facts: Iterable[Fact], language: str) -> Iterator[Strategy
         if (key := (values["tool"], *names)) in known:
             continue
         known.add(key)
-        pairs = [(c["before"], c["after"]) for c in changes if c["before"] and c["after"]]
-        shown = [p for p in pairs if len(safe_quotations(p)) == 2][:2]
         source: Mapping[str, str] = values["source"] or {}
         message = "" if is_exit_code(values["message"]) else safe_quotation(values["pattern"])
-        text = render(
-            language,
-            "strategy_corrected",
-            values_with(
-                fact,
-                message=message.rstrip(" .。"),
-                names=list(filter(None, names)),
-                source_tool=source.get("tool", ""),
-                examples=[render(language, "example", *pair) for pair in shown],
-            ),
-        )
-        yield Strategy(text, fact)
+        more = {
+            "message": message.rstrip(" .。"),
+            "names": list(filter(None, names)),
+            "source_tool": source.get("tool", ""),
+        }
+        yield Strategy(render(language, "strategy_corrected", {**values, **more}), fact)
 
 
 def _from_repetitions(
@@ -311,11 +304,6 @@ def _from_repetitions(
         yield Strategy(rule, fact)
 
 
-def _from_category(category: ErrorCategory, language: str) -> Iterator[Strategy]:
-    if rule := render(language, "strategy_category", category.value):
-        yield Strategy(rule)
-
-
 def find_differences(language: str, facts: Iterable[Fact]) -> list[Strategy]:
     """The strategies for the next attempt at the same task: tools, arguments and the order of
     calls. A tool that only failed attempts called is named only if it is known to change something.
@@ -333,7 +321,7 @@ def find_differences(language: str, facts: Iterable[Fact]) -> list[Strategy]:
         pairs = _pairs(values) if values["aspect"] == "argument" else []
         if values["aspect"] == "argument" and not pairs:
             continue
-        text = render(language, "strategy_difference", values_with(fact, pairs=pairs))
+        text = render(language, "strategy_difference", {**values, "pairs": pairs})
         found.setdefault(text, Strategy(text, fact))
     return list(found.values())
 

@@ -66,7 +66,7 @@ def find_counts(trace: ParsedTrace) -> Iterator[Fact]:
 
 def find_failed_calls(trace: ParsedTrace) -> Iterator[Fact]:
     """The failed calls, those with the same tool and message as one fact. `works_later`: a later
-    call of the tool did not fail. `is_last`: the run ended with it.
+    call of the tool did not fail. `is_last`: no event follows it.
     """
     last_success = {c.tool: c.position for c in trace.calls if not c.failure_message}
     groups: dict[tuple[str, str], list[ToolCall]] = {}
@@ -86,7 +86,7 @@ def find_failed_calls(trace: ParsedTrace) -> Iterator[Fact]:
                 "count": len(calls),
                 "response": _response_id(trace, last),
                 "works_later": last_success.get(tool, -1) > last.position,
-                "is_last": last is trace.calls[-1],
+                "is_last": (last.response_position or last.position) == len(trace.events) - 1,
             },
         )
 

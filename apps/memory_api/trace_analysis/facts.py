@@ -59,12 +59,3 @@ class Fact:
 def facts_of(facts: Iterable[Fact], *kinds: FactKind) -> Iterator[Fact]:
     """The facts of these kinds, in their order."""
     return (fact for fact in facts if fact.kind in kinds)
-
-
-def has_wrong_result(facts: Iterable[Fact]) -> bool:
-    """Whether an expectation of the client is not met, or a test failed."""
-    return any(
-        fact.kind is FactKind.TEST
-        or (fact.kind is FactKind.EXPECTATION and fact.values["met"] is False)
-        for fact in facts
-    )

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from memory_api.playbooks.models import parse_key
 from memory_api.playbooks.sections import DEFAULT_SECTIONS, find_section
-from memory_api.playbooks.state import parse_key
 
 FLAT_SECTION = "OTHERS"
 """The section of the entries of `key_points`, and of a bullet without one."""

@@ -28,7 +28,14 @@ from memory_api.playbooks.formats.section_forms import (
     parse_ace,
     parse_spec4,
 )
-from memory_api.playbooks.models import Bullet, CorruptPlaybook, Playbook, PlaybookMetadata
+from memory_api.playbooks.models import (
+    LEGACY_SLUG,
+    Bullet,
+    CorruptPlaybook,
+    Playbook,
+    PlaybookMetadata,
+    parse_key,
+)
 from memory_api.playbooks.sections import (
     DEFAULT_SECTIONS,
     SLUG,
@@ -38,11 +45,9 @@ from memory_api.playbooks.sections import (
     unique_slugs,
 )
 from memory_api.playbooks.state import (
-    LEGACY_SLUG,
     MAX_KEY_LENGTH,
     is_valid_key,
     next_key,
-    parse_key,
     raise_counters,
 )
 

@@ -4,7 +4,6 @@ cite them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +14,7 @@ from typing_extensions import TypeAliasType
 
 from memory_api.llm import prompts
 from memory_api.playbooks.formats.key_points import list_key_points
-from memory_api.playbooks.models import parts_not_in_content
+from memory_api.playbooks.models import format_advice
 from memory_api.text.terms import estimate_tokens
 
 SHORT_CITATION_REQUEST = (
@@ -71,14 +70,6 @@ class PromptBlock:
     left_out: int = 0
 
 
-_CONDITION_WORDS = frozenset(
-    (
-        *("when", "whenever", "if", "before", "after", "while", "once", "unless", "until"),
-        *("during", "always", "for", "in", "on", "at", "as", "with", "without"),
-    )
-)
-"""Words that a condition starts with; any other one follows `When`."""
-_SENTENCE_END = re.compile(r"[.!?]\s")
 _Line = tuple[ShownBullet, str]
 """A bullet and its text in the block."""
 
@@ -126,7 +117,7 @@ def format_playbook(playbook: Mapping[str, Any], template: str | None = None) ->
     lines: dict[str, list[str]] = {}
     for point in list_key_points(playbook):
         counters = f"helpful={point.helpful} harmful={point.harmful}"
-        advice = _format_advice("", point.when_to_use, point.text)
+        advice = format_advice("", point.when_to_use, point.text)
         line = f"[{point.name}] {counters} :: {_indent(advice, '    ')}"
         lines.setdefault(point.section, []).append(line)
     blocks = ["\n".join([_heading(section), *lines[section]]) for section in lines]
@@ -142,44 +133,12 @@ def _fill(template: str, key_points: str) -> str:
     return prompts.render_template(template, {"key_points": key_points})
 
 
-def format_advice(bullet: ShownBullet) -> str:
-    """Title, condition and advice of a bullet as one text, without repetitions and without the key:
-    `Large exports. When an export is large: split the period into months.`
-    """
-    return _format_advice(bullet.title, bullet.when_to_use, bullet.content)
-
-
-def _format_advice(title: str, condition: str, content: str) -> str:
-    text = content
-    if when := parts_not_in_content(condition, content):
-        is_whole = when == condition.strip()
-        text = f"{_format_condition(when)} {text}" if is_whole else f"{text} {when}"
-    if heading := parts_not_in_content(title, content):
-        text = f"{_end_with(heading, '.')} {text}"
-    return text
-
-
 def _format_for_prompt(bullet: ShownBullet) -> str:
     """Further lines are indented, so that no text of a bullet looks like a heading or another
     bullet.
     """
-    return f"- [{bullet.id}] {_indent(format_advice(bullet), '  ')}"
-
-
-def _format_condition(when: str) -> str:
-    """`When an export is large:`, whether or not the condition starts so."""
-    first = when.split(maxsplit=1)[0]
-    if first.casefold() in _CONDITION_WORDS:
-        when = when[0].upper() + when[1:]
-    elif first.isascii():
-        when = f"When {when[0].lower() if when[1:2].islower() else when[0]}{when[1:]}"
-    return _end_with(when, "." if _SENTENCE_END.search(when) else ":")
-
-
-def _end_with(text: str, mark: str) -> str:
-    """The text with this mark at its end, unless a sentence ends there that needs another one."""
-    bare = text.rstrip(" .:,;、")
-    return bare if bare.endswith(("。", "!", "?", "！", "？")) else f"{bare}{mark}"
+    advice = format_advice(bullet.title, bullet.when_to_use, bullet.content)
+    return f"- [{bullet.id}] {_indent(advice, '  ')}"
 
 
 def _format_for_ace(bullet: ShownBullet) -> str:
