@@ -38,10 +38,10 @@ from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.reflection.batches.delay import batch_delay, is_short
+from memory_api.reflection.credit.outcome_contrast import record_and_compare
 from memory_api.reflection.credit.verdicts import (
     PreparedVerdicts,
     prepare_credit,
-    save_verdicts,
 )
 from memory_api.reflection.pipeline import LearningStep
 from memory_api.reflection.step import TraceLearner
@@ -202,7 +202,7 @@ class EvaluateStep(Step[LoadedTrace | DuplicateTrace, EvaluatedTrace | Duplicate
         if output.call_sequence is not None:
             await record_call_sequence(session, output.trace.id, output.call_sequence)
         if output.credit is not None:
-            await save_verdicts(session, output.trace, output.credit)
+            await record_and_compare(session, output.trace, output.credit)
         data = {
             "verdict": evaluation.verdict,
             "proven": evaluation.proven,

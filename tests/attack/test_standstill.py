@@ -19,7 +19,7 @@ from memory_api.curation.schemas import Lesson
 from memory_api.evaluation.evaluators.deterministic import score_by_evidence
 from memory_api.evaluation.schemas import EvaluationInput
 from memory_api.reflection.evidence import Evidence, input_size
-from memory_api.reflection.outside_text import Origin, OutsideText, OutsideTexts
+from memory_api.reflection.outside_text import OutsideTexts
 from memory_api.text.quotations import find_quotations_of
 from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.answer_comparison import compare_answers
@@ -141,7 +141,7 @@ def test_repeated_passages_are_quoted_in_linear_time(text: str) -> None:
     started = time.process_time()
     quote_passages(text, [text, text])
     assert time.process_time() - started < MAX_SECONDS
-    outside = OutsideTexts([OutsideText(Origin.TOOL, text)] * 2)
+    outside = OutsideTexts([text] * 2)
     if outside.comparison_size([text], searches=text.count("'") // 2) <= MAX_INLINE_SIZE:
         outside.quotations_in([text])()
     assert time.process_time() - started < 2 * MAX_SECONDS

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from memory_api.core.ids import new_id
 from memory_api.reflection.context import TaskLesson
 from memory_api.reflection.fact_text import fact_sentences, render
 from memory_api.reflection.lesson_drafts import MAX_LESSONS_PER_TASK, choose_differences
@@ -249,7 +248,7 @@ def test_tool_of_failures_is_named_only_if_it_changes_something() -> None:
 def test_task_has_at_most_three_lessons() -> None:
     new = [Strategy(f"lesson {n}") for n in range(5)]
     assert len(choose_differences(new)) == MAX_LESSONS_PER_TASK
-    known = [TaskLesson(f"lesson {n}", True, new_id()) for n in range(3)]
+    known = [TaskLesson(f"lesson {n}", True) for n in range(3)]
     assert [s.text for s in choose_differences(new, known)] == ["lesson 0", "lesson 1", "lesson 2"]
     assert choose_differences(new[3:], known) == []
 

@@ -34,13 +34,7 @@ def drop_inapplicable(
     ones with reasons. None changes a pinned bullet, or a bullet twice.
     """
     deltas = [candidate.delta for candidate in candidates]
-    _, dropped_deltas = clean_deltas(state, deltas, limit)
-    reason_by_index = {
-        dropped_delta.index: dropped_delta.reason for dropped_delta in dropped_deltas
-    }
-    applicable = [
-        candidate for index, candidate in enumerate(candidates) if index not in reason_by_index
-    ]
+    reasons = {dropped.index: dropped.reason for dropped in clean_deltas(state, deltas, limit)[1]}
     rejected = [
         RejectedLesson(
             reason=reason,
@@ -48,9 +42,9 @@ def drop_inapplicable(
             delta=deltas[index].model_dump(mode="json", exclude_defaults=True),
             retry=True,
         )
-        for index, reason in reason_by_index.items()
+        for index, reason in reasons.items()
     ]
-    return applicable, rejected
+    return [each for index, each in enumerate(candidates) if index not in reasons], rejected
 
 
 @dataclass(frozen=True)

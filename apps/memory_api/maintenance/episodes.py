@@ -28,7 +28,7 @@ from memory_api.reflection.event_text import (
     event_pieces,
     fit_events,
 )
-from memory_api.reflection.outside_text import Origin, OutsideText, OutsideTexts, guard_lessons
+from memory_api.reflection.outside_text import OutsideTexts, guard_lessons
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime, open_model_session
 from memory_api.text.quotations import is_safe_name
@@ -135,9 +135,8 @@ async def guard_text_on_episodes(
     text.
     """
     names = {event.tool_name for e in episodes for event in e.events if event.tool_name}
-    texts = [OutsideText(Origin.MEMORY, text) for text in shown]
     outside = OutsideTexts(
-        texts, {name for name in names if is_safe_name(name)}, tenant_id=tenant_id
+        list(shown), {name for name in names if is_safe_name(name)}, tenant_id=tenant_id
     )
     return await guard_lessons(drafts, outside)
 

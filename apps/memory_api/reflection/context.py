@@ -5,7 +5,7 @@ and the bullets it used.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -45,24 +45,20 @@ BULLETS_OF_LESSONS = load_statement("reflection/context.sql", "bullets_of_lesson
 
 @dataclass(frozen=True)
 class TaskLesson:
-    """A known lesson of the task; `of_group` if it comes from comparing several attempts.
-    `bullet_text` is what a model is shown: the text of the bullet that it became, else its own;
-    None if another lesson shows the same bullet.
-    """
+    """A known lesson of the task; `of_group` if it comes from comparing several attempts."""
 
     text: str
     of_group: bool = False
-    memory_id: UUID | None = None
-    bullet_text: str | None = None
 
 
 @dataclass(frozen=True)
 class TaskKnowledge:
     """What is known about a task: lessons and hints of earlier reflections, newest first, each text
-    once.
+    once. `shown` are the lessons as a model is shown them: one for each bullet that they became.
     """
 
     lessons: Sequence[TaskLesson] = ()
+    shown: Sequence[PromptLesson] = ()
     hints: Sequence[str] = ()
 
 
@@ -79,21 +75,18 @@ async def load_task_knowledge(session: AsyncSession, trace: TraceRow) -> TaskKno
         "max_hints": MAX_TASK_HINTS,
     }
     lessons: dict[str, TaskLesson] = {}
+    known: dict[str, PromptLesson] = {}
     hints: dict[str, None] = {}
     for row in await fetch_rows(session, TASK_KNOWLEDGE, parameters):
         if row.kind in (MemoryKind.REFLECTION, MemoryKind.EPISODE):
             hints[row.content] = None
             continue
-        known = lessons.get(row.content)
-        of_group = row.of_group or (known is not None and known.of_group)
-        memory_id = known.memory_id if known else row.id
-        lessons[row.content] = TaskLesson(row.content, of_group, memory_id)
-    known = [PromptLesson(n.text, n.memory_id) for n in lessons.values() if n.memory_id]
-    shown = await show_as_bullets(session, known)
-    texts: dict[UUID | None, str] = {lesson.memory_id: lesson.text for lesson in shown}
-    return TaskKnowledge(
-        [replace(n, bullet_text=texts.get(n.memory_id)) for n in lessons.values()], list(hints)
-    )
+        earlier = lessons.get(row.content)
+        of_group = row.of_group or (earlier is not None and earlier.of_group)
+        lessons[row.content] = TaskLesson(row.content, of_group)
+        known.setdefault(row.content, PromptLesson(row.content, row.id))
+    shown = await show_as_bullets(session, list(known.values()))
+    return TaskKnowledge(list(lessons.values()), shown, list(hints))
 
 
 async def show_as_bullets(
@@ -154,8 +147,7 @@ class ReflectionInput:
     """The bullets that get verdicts."""
     served_texts: Mapping[str, str]
     """Key → text of the playbook that the agent had, now and as it was served."""
-    task_lessons: Sequence[TaskLesson] = ()
-    task_hints: Sequence[str] = ()
+    task_knowledge: TaskKnowledge = field(default_factory=TaskKnowledge)
     related_lessons: Sequence[PromptLesson] = ()
     """Lessons of tasks with the same tools; filled in only if a model is asked."""
     shared: SharedReflection | None = None
@@ -165,16 +157,11 @@ class ReflectionInput:
     def evidence(self) -> Evidence:
         """The evidence with the used bullets and all known lessons."""
         bullets = [PromptBullet(used.key, used.advice, used.usage) for used in self.used_bullets]
-        known = [
-            PromptLesson(lesson.bullet_text, lesson.memory_id)
-            for lesson in self.task_lessons
-            if lesson.memory_id is not None and lesson.bullet_text is not None
-        ]
         return replace(
             self.trace_evidence,
             bullets=bullets,
-            lessons=without_copies([*known, *self.related_lessons]),
-            task_hints=self.task_hints,
+            lessons=without_copies([*self.task_knowledge.shown, *self.related_lessons]),
+            task_hints=self.task_knowledge.hints,
         )
 
     @property
@@ -199,7 +186,6 @@ async def load_reflection_input(session: AsyncSession, run: RunRow) -> Reflectio
     events = await EVENT_CACHE.load(session, trace)
     attempts = await _load_attempts(session, trace)
     usage = await load_bullet_usage(session, trace, events)
-    known = await load_task_knowledge(session, trace)
     effective: str | None = run.input.get(OUTCOME)
     outcome = effective or trace.outcome
     context = ReflectionContext(
@@ -227,8 +213,7 @@ async def load_reflection_input(session: AsyncSession, run: RunRow) -> Reflectio
         usage.playbook,
         usage.bullets,
         usage.served_texts,
-        known.lessons,
-        known.hints,
+        await load_task_knowledge(session, trace),
     )
 
 

@@ -5,10 +5,10 @@ what the rules found. No database.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from memory_api.core.isolated_work import run_isolated
@@ -47,7 +47,6 @@ from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.traces.schemas import OutcomeType
 
-T = TypeVar("T")
 MAX_SIZE_WITHOUT_THREAD = 64 * 1024
 """Characters of a trace whose prompt is written at once; that of a larger one, in a thread."""
 MIN_COPIED_LENGTH = 40
@@ -89,17 +88,13 @@ async def generate_reflection(
     found = await analyze(context, evidence) if facts is None else facts
     size = input_size(context, evidence)
 
-    async def run(work: Callable[[], T]) -> T:
-        return work() if size <= MAX_SIZE_WITHOUT_THREAD else await asyncio.to_thread(work)
-
     reflect = partial(rules.reflect_by_rules, context, found)
     by_rules = await run_isolated(reflect, size, context.tenant_id)
     if model is None:
         return GeneratedReflection(by_rules)
     prompt = load_reflection_prompt(model, context.outcome)
-    messages = await run(
-        partial(build_messages, prompt, context, evidence, found, budget=model.prompt_tokens)
-    )
+    build = partial(build_messages, prompt, context, evidence, found, budget=model.prompt_tokens)
+    messages = build() if size <= MAX_SIZE_WITHOUT_THREAD else await asyncio.to_thread(build)
     metered = MeteredLLM.of(model.llm)
     if shared is None:
         request = model.request(
@@ -126,14 +121,16 @@ async def generate_reflection(
                 by_rules, failure=error, prompt_hash=prompt.hash, usage=metered.usage()
             )
         confirmed = _confirmed_lessons(answer, evidence)
-        shared = SharedReflection(answer, confirmed, reply.model, prompt.hash)
+        shared = SharedReflection(
+            answer=answer, confirmed_lessons=confirmed, model=reply.model, prompt_hash=prompt.hash
+        )
     answer = shared.answer
     verdicts = validate_verdicts(answer.verdicts, messages.bullet_keys, messages.variable_text)
     copied = parts_copied_from_trace(answer, messages, [n.text for n in evidence.lessons])
     if copied:
         log.warning("reflection_repeats_the_trace")
         answer, verdicts = _with_scores_of_rules(answer, by_rules), []
-        shared = replace(shared, confirmed_lessons=())
+        shared = shared.model_copy(update={"confirmed_lessons": []})
     elif not answer.may_have_rules:
         answer = answer.model_copy(update={"rules": []})
     result = _to_result(context, found, by_rules, answer, shared.model, copied)

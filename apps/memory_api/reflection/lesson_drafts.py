@@ -125,7 +125,7 @@ def comparison_drafts(input: ReflectionInput, facts: Sequence[Fact]) -> list[Mem
         return []
     differences = find_differences(context_language(input.context), facts)
     drafts: list[MemoryDraft] = []
-    for strategy in choose_differences(differences, input.task_lessons):
+    for strategy in choose_differences(differences, input.task_knowledge.lessons):
         assert strategy.fact is not None
         values = strategy.fact.values
         attempts = values["successful"] + values["failed"]

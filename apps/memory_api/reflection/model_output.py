@@ -9,8 +9,7 @@ the model was shown. No I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, Self, TypeVar, cast, get_args
 from uuid import UUID
@@ -233,12 +232,11 @@ class ModelReflection(BaseModel):
         return list(dict.fromkeys(item.strip(" []\"'") for item in to_list(value)))
 
 
-@dataclass(frozen=True)
-class SharedReflection:
+class SharedReflection(BaseModel):
     """What a model answered about one run among several. `prompt_hash` is that of the batch."""
 
     answer: ModelReflection
-    confirmed_lessons: Sequence[UUID]
+    confirmed_lessons: list[UUID]
     model: str
     prompt_hash: str
 

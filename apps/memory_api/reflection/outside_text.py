@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from typing import Any, cast
 from uuid import UUID
@@ -44,70 +43,31 @@ from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independe
 from memory_api.traces.schemas import Event, EventType
 from memory_api.traces.tables import TraceRow
 
-
-class Origin(StrEnum):
-    """Who wrote a text. `error`, `ground_truth` and `test_report` are feedback on a run, which
-    `HANSEI_TRUSTED_FEEDBACK` may name.
-    """
-
-    TOOL = "tool"
-    USER = "user"
-    AGENT = "agent"
-    SYSTEM = "system"
-    ERROR = "error"
-    GROUND_TRUTH = "ground_truth"
-    TEST_REPORT = "test_report"
-    METADATA = "metadata"
-    MEMORY = "memory"
-
-
 _QUOTATION_MARK = re.compile("[`'\"“”‘’「」『』]")
 
 
 @dataclass(frozen=True)
-class OutsideText:
-    """A text that a lesson must not pass on as its own."""
-
-    origin: Origin
-    text: str
-
-
-@dataclass(frozen=True)
 class OutsideTexts:
-    """All outside text behind some lessons of a tenant. `names` of tools, agents and arguments are
-    no quotations, nor is a single word of the `documentation` of the tools.
+    """All outside text behind some lessons of a tenant: what a lesson must not pass on as its own.
+    `names` of tools, agents and arguments are no quotations, nor is a single word of the
+    `documentation` of the tools.
     """
 
-    texts: Sequence[OutsideText] = ()
+    texts: Sequence[str] = ()
     names: Collection[str] = ()
     documentation: Sequence[str] = ()
     tenant_id: UUID | str | None = None
 
     def quotations_in(self, advice: Collection[str]) -> Callable[[], dict[str, list[str]]]:
         """The work that finds the quotations in each text. A process of its own may execute it."""
-        texts = [item.text for item in self.texts]
-        return partial(find_quotations_of, advice, texts, self.names, self.documentation)
+        return partial(find_quotations_of, advice, list(self.texts), self.names, self.documentation)
 
     def comparison_size(self, texts: Collection[str], searches: int = 0) -> int:
         """The work of a comparison with these texts, in characters. For some of them, all outside
         text is searched again, which takes at most a sixteenth of the time of parsing it.
         """
-        size = sum(len(item.text) + 100 for item in self.texts)
+        size = sum(len(text) + 100 for text in self.texts)
         return size + size * searches // 16 + sum(map(len, texts))
-
-    def without(self, trusted: Collection[str]) -> OutsideTexts:
-        """Without the texts of trusted origins."""
-        return replace(self, texts=[item for item in self.texts if item.origin not in trusted])
-
-
-_ORIGIN_OF_EVENT = {
-    EventType.TOOL_RESPONSE: Origin.TOOL,
-    EventType.ERROR_EVENT: Origin.TOOL,
-    EventType.USER_MESSAGE: Origin.USER,
-    EventType.LLM_CALL: Origin.AGENT,
-    EventType.LLM_RESPONSE: Origin.AGENT,
-    EventType.SYSTEM_EVENT: Origin.SYSTEM,
-}
 
 
 _NUMBER = re.compile(r"(?:[a-z]{1,9}[_:-])?[0-9a-f-]+", re.IGNORECASE)
@@ -115,37 +75,36 @@ _NUMBER = re.compile(r"(?:[a-z]{1,9}[_:-])?[0-9a-f-]+", re.IGNORECASE)
 
 
 def outside_texts_of(
-    context: ReflectionContext, evidence: Evidence, trace: TraceRow | None = None
+    context: ReflectionContext,
+    evidence: Evidence,
+    trace: TraceRow | None = None,
+    *,
+    trusted: str = "",
 ) -> OutsideTexts:
     """The outside text of a trace and of the attempts it was compared with: every field that a
     client or a tool can fill, except the values of calls, which the agent chose, and names that are
     one word. Hints were noted for the task by earlier reflections, which may have copied them.
+    `trusted` is the setting `HANSEI_TRUSTED_FEEDBACK`.
     """
     events = [*context.events, *(e for attempt in evidence.attempts for e in attempt.events)]
     documentation = [text for tool in context.tools for text in _strings(tool.description)]
-    fields: dict[Origin, Sequence[Any]] = {
-        Origin.USER: (context.task_description, context.task_goal),
-        Origin.ERROR: (context.error,),
-        Origin.GROUND_TRUTH: (evidence.ground_truth,),
-        Origin.TEST_REPORT: (evidence.test_report,),
-        Origin.TOOL: (documentation,),
-        Origin.MEMORY: (list(evidence.task_hints),),
+    feedback = {
+        "error": context.error,
+        "ground_truth": evidence.ground_truth,
+        "test_report": evidence.test_report,
     }
-    if trace is not None:
-        fields[Origin.USER] = (*fields[Origin.USER], trace.query)
-        fields[Origin.AGENT] = (trace.generated_answer, trace.reasoning_steps)
-        fields[Origin.METADATA] = (trace.metadata_,)
-    texts = [
-        OutsideText(origin, text)
-        for origin, values in fields.items()
-        for value in values
-        for text in _strings(value)
+    fields = [
+        *(context.task_description, context.task_goal, list(evidence.task_hints), documentation),
+        *(value for name, value in feedback.items() if name not in trusted.split(",")),
     ]
+    if trace is not None:
+        fields += [trace.query, trace.generated_answer, trace.reasoning_steps, trace.metadata_]
+    texts = [text for value in fields for text in _strings(value)]
     texts += [text for event in events for text in _texts_of_event(event)]
     names = {name for event in events for name in _names_in(event)}
     names |= {tool.name for tool in context.tools}
-    texts += [OutsideText(Origin.TOOL, name) for name in names if not is_safe_name(name)]
-    safe_names = {name for name in names if is_safe_name(name)}
+    safe_names = set(filter(is_safe_name, names))
+    texts += names - safe_names
     safe_names |= {name for event in events for name in filter(is_field_name, _arguments_of(event))}
     return OutsideTexts(texts, safe_names, documentation, context.tenant_id)
 
@@ -164,18 +123,14 @@ def _arguments_of(event: Event) -> Iterable[str]:
     return parse_arguments(event.content, event.tool_name or "")
 
 
-def _texts_of_event(event: Event) -> Iterator[OutsideText]:
-    if event.event_type is EventType.TOOL_CALL:
-        yield OutsideText(Origin.TOOL, "\n".join(_arguments_of(event)))
-    else:
-        yield OutsideText(_ORIGIN_OF_EVENT[event.event_type], event.content)
+def _texts_of_event(event: Event) -> Iterator[str]:
+    is_call = event.event_type is EventType.TOOL_CALL
+    yield "\n".join(_arguments_of(event)) if is_call else event.content
     if event.event_id and not _NUMBER.fullmatch(event.event_id):
-        yield OutsideText(Origin.METADATA, event.event_id)
-        yield OutsideText(Origin.METADATA, words_of_name(event.event_id))
-    for text in _strings(event.error):
-        yield OutsideText(Origin.TOOL, text)
-    for text in _strings(event.metadata):
-        yield OutsideText(Origin.METADATA, text)
+        yield event.event_id
+        yield words_of_name(event.event_id)
+    yield from _strings(event.error)
+    yield from _strings(event.metadata)
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -200,7 +155,7 @@ async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) ->
     `quotations` in its metadata, waits for confirmation. Passages that a report, a tag, a keyword
     or the metadata copy are in quotation marks.
     """
-    texts = [item.text for item in outside.texts]
+    texts = list(outside.texts)
     advice = [draft.content for draft in drafts if draft.kind in ADVICE_KINDS]
     reports = {draft.content for draft in drafts if draft.kind not in ADVICE_KINDS}
     reports |= {word for draft in drafts for word in (*draft.tags, *draft.keywords)}
@@ -236,10 +191,9 @@ async def guard_lessons(drafts: Sequence[MemoryDraft], outside: OutsideTexts) ->
 
 async def quote_reports(reports: Collection[str], outside: OutsideTexts) -> dict[str, str]:
     """The reports, with what they repeat of outside text in quotation marks."""
-    texts = [item.text for item in outside.texts]
-    if not texts or not reports:
+    if not outside.texts or not reports:
         return {report: report for report in reports}
-    work = partial(quote_passages_of, reports, texts)
+    work = partial(quote_passages_of, reports, list(outside.texts))
     return await run_isolated(work, outside.comparison_size(reports), outside.tenant_id)
 
 

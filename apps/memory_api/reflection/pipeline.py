@@ -33,12 +33,12 @@ from memory_api.playbooks.inbox.inbox import add_lessons
 from memory_api.playbooks.queries import get_playbook
 from memory_api.playbooks.verdicts.record import NewVerdict
 from memory_api.reflection.context import ReflectionInput
+from memory_api.reflection.credit.outcome_contrast import record_and_compare
 from memory_api.reflection.credit.verdicts import (
     PreparedVerdicts,
     limit_model_verdicts,
     outcome_verdicts,
     prepare_verdicts,
-    save_verdicts,
 )
 from memory_api.reflection.evidence import analyze
 from memory_api.reflection.lesson_storage import (
@@ -109,8 +109,8 @@ class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
             if not error.allows_rules:
                 raise
             lessons = replace(await self._generate(input, facts, None), failure=error)
-        outside = outside_texts_of(input.context, input.evidence, input.trace)
-        outside = outside.without(runtime.settings.trusted_feedback.split(","))
+        trusted = runtime.settings.trusted_feedback
+        outside = outside_texts_of(input.context, input.evidence, input.trace, trusted=trusted)
         count, task_end = len(lessons.memories), len(lessons.memories) + len(lessons.task_memories)
         episodes = [lessons.episode] if lessons.episode else []
         drafts = [*lessons.memories, *lessons.task_memories, *episodes]
@@ -151,7 +151,7 @@ class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
         run: RunRow,
         output: PreparedLessons,
     ) -> StepResult:
-        recorded = await save_verdicts(session, output.input.trace, output.recordable)
+        recorded = await record_and_compare(session, output.input.trace, output.recordable)
         is_first = self.learner.verdict_trace_id(output.input) == output.input.trace.id
         saved = await _save_memories(session, output, count_observations=is_first)
         await confirm_memories(session, output.lessons.confirmed_lessons, output.input.trace.id)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
 from uuid import UUID
 
 from memory_api.memories.index.scopes import kind_scope
 from memory_api.memories.schemas import MemoryKind
-from memory_api.memories.search.query import SearchColumns, SearchFilters, SearchHit
-from memory_api.memories.search.search import embed_query, search_columns_in_session
+from memory_api.memories.search.query import MemoryRecord, SearchFilters, SearchHit
+from memory_api.memories.search.search import embed_query, search_in_session
 from memory_api.reflection.context import (
     TOOLS,
     ReflectionInput,
@@ -39,34 +38,10 @@ MAX_QUERY_LENGTH = 2_000
 _OWN_EVENTS = (EventType.LLM_RESPONSE, EventType.TOOL_CALL)
 
 
-class FoundLesson(NamedTuple):
-    """A lesson as the search for related ones returns it."""
-
-    id: UUID
-    seq: int
-    scope_id: int
-    content: str
-    usefulness: float
-    trace_id: UUID | None
-    tools: Any
-
-    @property
-    def searchable_text(self) -> str:
-        return self.content
-
-
-_COLUMNS = SearchColumns(
-    FoundLesson,
-    {name: name for name in FoundLesson._fields} | {"tools": f"metadata->'{TOOLS}'"},
-)
-
-
-async def find_related_lessons(
-    runtime: Runtime, input: ReflectionInput, k: int = MAX_RELATED_LESSONS
-) -> list[PromptLesson]:
-    """The `k` best lessons of the project for this run, best first: by its task and error, and by
-    what the agent did and said, because a lesson names a situation in a task more often than the
-    task. Only those whose trace used the tools of this one (half of the tools of either: one shared
+async def find_related_lessons(runtime: Runtime, input: ReflectionInput) -> list[PromptLesson]:
+    """The best lessons of the project for this run, best first: by its task and error, and by what
+    the agent did and said, because a lesson names a situation in a task more often than the task.
+    Only those whose trace used the tools of this one (half of the tools of either: one shared
     tool such as `calculate` does not make two tasks alike). For a trace without tools: lessons
     without tools that a client stored, or whose trace has the same playbook. No transaction may be
     open.
@@ -78,17 +53,17 @@ async def find_related_lessons(
     scopes = [kind_scope(context.project_id, kind) for kind in LESSON_KINDS]
     async with runtime.sessions.for_tenant(trace.tenant_id) as session:
         rankings = [
-            await search_columns_in_session(
+            await search_in_session(
                 session,
                 query,
                 scopes,
-                _COLUMNS,
-                top_k=CANDIDATES_PER_LESSON * k,
+                top_k=CANDIDATES_PER_LESSON * MAX_RELATED_LESSONS,
                 filters=SearchFilters(kinds=LESSON_KINDS),
             )
             for query in queries
         ]
-        found = [(lesson, set(as_items(lesson.tools))) for lesson in _fuse_by_rank(rankings)]
+        lessons = _fuse_by_rank(rankings)
+        found = [(lesson, set(as_items(lesson.metadata_.get(TOOLS)))) for lesson in lessons]
         if tools:
             related = [lesson for lesson, others in found if _share_tools(tools, others)]
         else:
@@ -96,11 +71,11 @@ async def find_related_lessons(
             trace_ids = {lesson.trace_id for lesson in without_tools if lesson.trace_id}
             same = await find_traces_of_playbook(session, trace_ids, trace.playbook)
             related = [n for n in without_tools if n.trace_id is None or n.trace_id in same]
-        lessons = [PromptLesson(lesson.content, lesson.id) for lesson in related]
-        return without_copies(await show_as_bullets(session, lessons), k)
+        known = [PromptLesson(lesson.content, lesson.id) for lesson in related]
+        return without_copies(await show_as_bullets(session, known), MAX_RELATED_LESSONS)
 
 
-def _fuse_by_rank(rankings: Sequence[Sequence[SearchHit[FoundLesson]]]) -> list[FoundLesson]:
+def _fuse_by_rank(rankings: Sequence[Sequence[SearchHit[MemoryRecord]]]) -> list[MemoryRecord]:
     """The found lessons by reciprocal rank fusion, best first."""
     lessons = {hit.memory.id: hit.memory for ranking in rankings for hit in ranking}
     scores = defaultdict[UUID, float](float)

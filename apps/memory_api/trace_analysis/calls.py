@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from memory_api.text.excerpts import excerpt, fold_for_comparison
@@ -180,7 +181,7 @@ def _to_corrected(trace: ParsedTrace, failed: Sequence[ToolCall], call: ToolCall
             "failed_count": len(failed),
             "failed_call": last.summary,
             "call": call.summary,
-            "changes": [change_values(change) for change in changes],
+            "changes": [asdict(change) for change in changes],
             "source": _source_of(trace, call, changes),
         },
     )
@@ -206,10 +207,6 @@ def _comparable(value: str) -> str:
         return str(float(value[:_MAX_VALUE_LENGTH]))
     except ValueError:
         return value.casefold()
-
-
-def change_values(change: ArgumentChange) -> dict[str, Any]:
-    return {"name": change.name, "before": change.before, "after": change.after}
 
 
 def _source_of(

@@ -5,10 +5,11 @@ what the run shows of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from memory_api.text.excerpts import excerpt
-from memory_api.trace_analysis.calls import MAX_PER_KIND, change_values
+from memory_api.trace_analysis.calls import MAX_PER_KIND
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.ground_truth import (
     ActionDeviation,
@@ -110,7 +111,7 @@ def _deviation(item: ActionDeviation) -> Fact:
         deviation=item.kind,
         tool=item.tool,
         call=item.call,
-        changes=[change_values(change) for change in item.changes[:MAX_PER_KIND]],
+        changes=[asdict(change) for change in item.changes[:MAX_PER_KIND]],
     )
 
 

@@ -21,7 +21,7 @@ from memory_api.reflection.credit.outcome_contrast import (
     probability_better,
     record_and_compare,
 )
-from memory_api.reflection.credit.verdicts import outcome_verdicts
+from memory_api.reflection.credit.verdicts import PreparedVerdicts, outcome_verdicts
 from memory_api.runtime import Runtime
 from memory_api.traces.queries import get_trace, list_events, to_events
 from memory_api.traces.schemas import OutcomeType
@@ -119,7 +119,7 @@ class Task:
             )
             outcome = OutcomeType(trace.outcome or "partial")
             verdicts = outcome_verdicts(use.bullets, outcome, trace_id=trace_id)
-            await record_and_compare(session, use.playbook, trace, verdicts, {})
+            await record_and_compare(session, trace, PreparedVerdicts(use.playbook, verdicts))
 
     async def attempt(self, outcome: str, keys: str, **more: Any) -> UUID:
         trace_id = await self.send(outcome, keys, **more)

@@ -13,11 +13,9 @@ call, and reports show text of any of the runs in quotation marks.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 import structlog
@@ -123,9 +121,9 @@ async def find_shared_reflection(
     except (LLMRefused, LLMTruncated, LLMUnparseable) as error:
         log.warning("batch_not_answered", run_count=len(inputs), code=error.code)
         return None
-    trusted = runtime.settings.trusted_feedback.split(",")
+    trusted = runtime.settings.trusted_feedback
     outside = [
-        outside_texts_of(each.context, each.evidence, each.trace).without(trusted)
+        outside_texts_of(each.context, each.evidence, each.trace, trusted=trusted)
         for each in inputs
     ]
     rules = [_with_quoted_runs(rule, outside) for rule in answer.rules]
@@ -223,7 +221,12 @@ def _divide(
             continue
         named = (prompt.lessons.get(name.upper()) for name in reflection.same_as)
         confirmed = [lesson.memory_id for lesson in named if lesson is not None]
-        shared[input.run.id] = SharedReflection(reflection, confirmed, reply.model, prompt.hash)
+        shared[input.run.id] = SharedReflection(
+            answer=reflection,
+            confirmed_lessons=confirmed,
+            model=reply.model,
+            prompt_hash=prompt.hash,
+        )
     return shared
 
 
@@ -262,7 +265,7 @@ async def _store(
     runtime: Runtime, run: RunRow, shared: dict[UUID, SharedReflection], reply: LLMReply
 ) -> None:
     """Store each part for its run, and deliver the other runs now."""
-    texts = {run_id: redact(_format(part)).text for run_id, part in shared.items()}
+    texts = {run_id: redact(part.model_dump_json()).text for run_id, part in shared.items()}
     parameters = {
         "tenant": run.tenant_id,
         "provider": reply.provider,
@@ -276,24 +279,9 @@ async def _store(
         await runtime.queue.enqueue(session, [Ticket(run.tenant_id, each) for each in waiting])
 
 
-def _format(part: SharedReflection) -> str:
-    return json.dumps(
-        {
-            "answer": part.answer.model_dump(mode="json"),
-            "confirmed": [str(memory_id) for memory_id in part.confirmed_lessons],
-            "model": part.model,
-            "prompt_hash": part.prompt_hash,
-        },
-        ensure_ascii=False,
-    )
-
-
 def _parse(text: str) -> SharedReflection | None:
     """None if redaction has damaged the text: then the run asks the model alone."""
     try:
-        value: dict[str, Any] = json.loads(text)
-        answer = ModelReflection.model_validate(value["answer"])
-    except (ValueError, ValidationError):
+        return SharedReflection.model_validate_json(text)
+    except ValidationError:
         return None
-    confirmed = [UUID(memory_id) for memory_id in value["confirmed"]]
-    return SharedReflection(answer, confirmed, value["model"], value["prompt_hash"])

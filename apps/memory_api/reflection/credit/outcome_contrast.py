@@ -27,18 +27,17 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.statements import Statement, fetch_rows, load_statement
-from memory_api.memories.index.drafts import PreparedMemory
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.models import VerdictTag
 from memory_api.playbooks.queries import find_bullets, get_playbook, list_verdicts_of_trace
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.tables import PlaybookRow
 from memory_api.playbooks.verdicts.record import (
-    NewVerdict,
     RecordedVerdict,
     record_verdicts_in_session,
     set_outcome_confirmed,
 )
+from memory_api.reflection.credit.verdicts import PreparedVerdicts
 from memory_api.traces.tables import TraceRow
 
 MIN_ATTEMPTS_PER_SIDE = 2
@@ -96,18 +95,16 @@ def _log_beta(a: float, b: float) -> float:
 
 
 async def record_and_compare(
-    session: AsyncSession,
-    playbook: PlaybookRef | None,
-    trace: TraceRow,
-    verdicts: Sequence[NewVerdict],
-    reasons: Mapping[str, PreparedMemory],
+    session: AsyncSession, trace: TraceRow, prepared: PreparedVerdicts
 ) -> list[RecordedVerdict]:
     """Record the verdicts of a trace. Then update which outcome verdicts count, for every bullet
     that an attempt at the same task used. Call it for a trace without bullets or playbook as well.
 
-    Idempotent. Lock order: all affected playbooks (shared), then their bullets, scope by scope and
-    by ID. `reasons` come from `prepare_reasons`. Raises `BulletNotFound`.
+    Idempotent. Call it first in the transaction: it locks all affected playbooks (shared), then
+    their bullets, scope by scope and by ID, and a transaction that waits for a playbook must not
+    hold the lock of scopes and labels yet. Raises `BulletNotFound`.
     """
+    playbook, verdicts, reasons = prepared.playbook, prepared.verdicts, prepared.reasons
     own = await _share_own_playbook(session, playbook) if playbook and verdicts else None
     keys: dict[int, set[str]] = {}
     names: dict[int, str] = {}

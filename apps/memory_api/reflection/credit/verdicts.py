@@ -12,14 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncSession
-
 from memory_api.memories.index.drafts import PreparedMemory
 from memory_api.playbooks.models import VerdictTag
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict, prepare_reasons
+from memory_api.playbooks.verdicts.record import NewVerdict, prepare_reasons
 from memory_api.reflection.bullet_usage import UsedBullet, load_bullet_usage
-from memory_api.reflection.credit.outcome_contrast import record_and_compare
 from memory_api.reflection.model_output import ModelVerdict
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -124,19 +121,6 @@ async def prepare_verdicts(
         return PreparedVerdicts(playbook)
     reasons = await prepare_reasons(runtime, tenant_id, playbook, verdicts)
     return PreparedVerdicts(playbook, verdicts, reasons)
-
-
-async def save_verdicts(
-    session: AsyncSession, trace: TraceRow, prepared: PreparedVerdicts
-) -> list[RecordedVerdict]:
-    """Record the verdicts, and count the outcomes that the comparison of attempts now confirms.
-
-    Call it first in the transaction: it locks playbooks and bullets, and a transaction that waits
-    for a playbook must not hold the lock of scopes and labels yet.
-    """
-    return await record_and_compare(
-        session, prepared.playbook, trace, prepared.verdicts, prepared.reasons
-    )
 
 
 async def prepare_credit(
