@@ -231,9 +231,14 @@ def test_all_problems_of_a_folder_are_listed(operator: Path) -> None:
         operator, "acme", "web", "evaluation", "evaluate.txt", text="{evidence} {findings} {events}"
     )
     assert check_prompt_directory(operator) == []
-    put(operator, "acme", "curation", "curate.md", text="{lesson}")
+    put(operator, "acme", "curation", "curate.md", text="{lessons} {lesson}")
+    put(operator, "curation", "consolidate.txt", text="Merge what says the same.")
     put(operator, "reflection", "failures.txt", text="x")
-    first, second = check_prompt_directory(operator)
+    first, missing, second = check_prompt_directory(operator)
+    assert missing == (
+        "curation/consolidate.txt: The prompt file curation/consolidate.txt is not valid. "
+        "The placeholder `{groups}` is missing."
+    )
     assert first.startswith("acme/curation/curate.md: ")
     assert "`{lesson}`" in first
     assert second.startswith("reflection/failures.txt: No prompt has this name.")

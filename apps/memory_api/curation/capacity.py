@@ -46,7 +46,6 @@ async def archive_over_capacity(
 
 
 def archive_bullets(plan: ChangePlan, rows: Sequence[MemoryRow]) -> ChangePlan:
-    """The plan with these bullets archived."""
     bullets = {row.key or "": to_bullet(row) for row in rows}
     reasons = dict.fromkeys(bullets, "Archived: the playbook exceeds its bullet limit.")
     return set_status(plan, bullets, "archived", reasons)

@@ -215,7 +215,6 @@ async def _add_model_context(
 
 
 async def load_evidence(session: AsyncSession, lessons: Sequence[Lesson]) -> list[LessonEvidence]:
-    """What is known about the trace of each lesson."""
     trace_ids = {lesson.trace_id for lesson in lessons if lesson.trace_id is not None}
     tools = await list_trace_tools(session, trace_ids)
     traces = await list_traces_with_attempts(session, trace_ids)

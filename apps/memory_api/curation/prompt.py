@@ -23,21 +23,6 @@ from memory_api.text.excerpts import excerpt
 from memory_api.text.terms import estimate_tokens
 
 NAME = "curation/curate"
-DATA = """
-Sections of the playbook:
-{sections}
-
-Bullets:
-{bullets}
-
-Other bullets:
-{titles}
-
-Lessons:
-{lessons}
-"""
-"""Appended to a prompt file without placeholders for data."""
-
 MAX_SHOWN_BULLETS = 48
 MAX_SHOWN_BULLETS_PER_LESSON = 8
 MIN_SHOWN_BULLETS_PER_LESSON = 3
@@ -70,7 +55,6 @@ def build_messages(
     get the rest. First come the bullets nearest to the lessons; of a small playbook, the others
     follow as far as they fit uncut.
     """
-    template = prompt.text if "{lessons}" in prompt.text else prompt.text + DATA
     lesson_entries = [
         _format_lesson(number, [lessons[index] for index in group], _evidence(context, group[0]))
         for number, group in enumerate(groups, start=1)
@@ -100,7 +84,7 @@ def build_messages(
         "focus": redact(context.focus or "").text,
         "lessons": lesson_block,
     }
-    return split_cacheable_prefix(template, values, tuple(nearby.bullet.id for nearby in shown))
+    return split_cacheable_prefix(prompt.text, values, tuple(nearby.bullet.id for nearby in shown))
 
 
 def choose_shown_bullets(

@@ -47,7 +47,6 @@ async def _fetch(
 async def find_decisions(
     session: AsyncSession, scope: int, fingerprints: Collection[bytes]
 ) -> dict[bytes, CuratedLessonRow]:
-    """Earlier decisions on lessons with these fingerprints."""
     rows = await session.scalars(
         select(CuratedLessonRow).where(
             CuratedLessonRow.tenant_id == current_tenant_id(session),
@@ -179,7 +178,6 @@ async def find_deleting_versions(
 
 
 async def add_observations(session: AsyncSession, memory_id: UUID, count: int) -> None:
-    """Adds observations to a bullet."""
     await session.execute(
         update(MemoryRow)
         .where(MemoryRow.tenant_id == current_tenant_id(session), MemoryRow.id == memory_id)

@@ -223,7 +223,6 @@ class ApplyResult:
         return cls(plan.version, False, rejected_lessons=[rejected], lessons=plan.lessons)
 
     def to_json(self) -> dict[str, Any]:
-        """The result of the run as JSON."""
         actions = [result.action for result in self.results]
         return {
             "version": self.version,

@@ -239,7 +239,6 @@ def _is_exhausted(row: InboxLessonRow) -> bool:
 
 
 def _learning_reason(plan: CurationPlan) -> str:
-    """The reason of a version that a plan makes."""
     trace_ids = list(dict.fromkeys(lesson.trace_id for lesson in plan.lessons if lesson.trace_id))
     if len(trace_ids) == 1:
         return f"Learned from trace {trace_ids[0]}."

@@ -85,7 +85,6 @@ async def run_evaluators(
 def evaluation_input(
     trace: TraceRow, events: Sequence[Event], run_id: UUID | None = None
 ) -> EvaluationInput:
-    """A stored trace."""
     return EvaluationInput(
         run=parse_trace(events, trace.task_description, trace.task_goal, to_tools(trace.tools)),
         outcome=OutcomeType(trace.outcome) if trace.outcome else None,

@@ -82,6 +82,5 @@ async def count_successes(session: AsyncSession, trace: TraceRow, calls: bytes, 
 
 
 async def record_call_sequence(session: AsyncSession, trace_id: UUID, calls: bytes) -> None:
-    """Store the call sequence of a successful run."""
     parameters = {"tenant": current_tenant_id(session), "trace": trace_id, "calls": calls}
     await fetch_rows(session, RECORD_CALL_SEQUENCE, parameters)

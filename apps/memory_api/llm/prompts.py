@@ -82,6 +82,12 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 """Prompt name → the placeholders that its file may use."""
+_REQUIRED = {
+    "curation/curate": "lessons",
+    "curation/consolidate": "groups",
+    "evaluation/evaluate": "events",
+}
+"""Prompt name → the placeholder without which the model would see no data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,10 @@ def find_template_problem(name: str, text: str) -> str | None:
     known = PLACEHOLDERS.get(name)
     if known is None:
         return None
-    if unknown := sorted(placeholders_of(text) - known):
+    used = placeholders_of(text)
+    if name in _REQUIRED and _REQUIRED[name] not in used:
+        return f"The placeholder `{{{_REQUIRED[name]}}}` is missing."
+    if unknown := sorted(used - known):
         names = ", ".join(f"`{{{item}}}`" for item in unknown)
         return f"Unknown placeholder {names}. Known placeholders: {', '.join(sorted(known))}."
     if len(_SECTION_START.findall(text)) != len(_SECTION.findall(text)):

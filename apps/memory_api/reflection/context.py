@@ -63,7 +63,6 @@ class TaskKnowledge:
 
 
 async def load_task_knowledge(session: AsyncSession, trace: TraceRow) -> TaskKnowledge:
-    """What is known about the trace's task."""
     if trace.task_key is None:
         return TaskKnowledge()
     parameters = {
@@ -218,7 +217,6 @@ async def load_reflection_input(session: AsyncSession, run: RunRow) -> Reflectio
 
 
 async def _load_attempts(session: AsyncSession, trace: TraceRow) -> list[Attempt]:
-    """The earlier attempts at the task of a trace, with their events."""
     rows = await list_earlier_attempts(session, trace)
     events = await load_attempt_events(session, [row.id for row in rows])
     return [

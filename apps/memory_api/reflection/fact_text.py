@@ -31,17 +31,6 @@ def fact_sentences(
     return [sentence for sentence in sentences if sentence]
 
 
-def opening(task: str, outcome: str | None, overruled: str | None, language: str) -> str:
-    """The task and the outcome, if they are known. `overruled` is the reported outcome that a
-    declared check contradicts.
-    """
-    return render(language, "opening", task, outcome, overruled)
-
-
-def join_sentences(sentences: Iterable[str], language: str) -> str:
-    return ("" if language == "ja" else " ").join(sentences)
-
-
 def render(language: str, macro: str, *arguments: Any) -> str:
     """A macro of a language's template, as one line."""
     text = str(getattr(_macros(language if language in LANGUAGES else "en"), macro)(*arguments))

@@ -161,7 +161,6 @@ def parts_copied_from_trace(
 
 
 def _confirmed_lessons(answer: ModelReflection, evidence: Evidence) -> list[UUID]:
-    """The known lessons that the model named."""
     known = lesson_ids(evidence)
     named = (known.get(name.upper()) for name in answer.same_as)
     return [lesson.memory_id for lesson in named if lesson is not None]

@@ -27,6 +27,7 @@ from memory_api.reflection.rules import (
 )
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.runs.chain import IMPORTANCE
+from memory_api.text.excerpts import excerpt
 from memory_api.text.quotations import QUOTATIONS
 from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
@@ -234,14 +235,9 @@ def episode_text(trace: TraceRow, events: Sequence[Event]) -> str:
     ends = (EventType.LLM_RESPONSE, EventType.ERROR_EVENT, EventType.TOOL_RESPONSE)
     said = (event.content for event in reversed(events) if event.event_type in ends)
     lines = [
-        _shorten(request),
+        excerpt(request, MAX_EPISODE_PART),
         f"Outcome: {trace.outcome or 'unknown'}; {len(events)} events.",
         f"Tools: {most_used}." if most_used else "",
-        _shorten(next(filter(None, said), "")),
+        excerpt(next(filter(None, said), ""), MAX_EPISODE_PART),
     ]
     return "\n".join(line for line in lines if line)
-
-
-def _shorten(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_EPISODE_PART else text[: MAX_EPISODE_PART - 1] + "…"

@@ -171,7 +171,6 @@ class ModelReflection(BaseModel):
 
     @property
     def reflection(self) -> str:
-        """Root cause and explanation as one text."""
         parts = (self.root_cause, self.explanation)
         return " ".join(part for part in dict.fromkeys(parts) if part)
 

@@ -117,7 +117,6 @@ def _names_in(event: Event) -> Iterator[str]:
 
 
 def _arguments_of(event: Event) -> Iterable[str]:
-    """The paths of the arguments of a call."""
     if event.event_type is not EventType.TOOL_CALL:
         return ()
     return parse_arguments(event.content, event.tool_name or "")

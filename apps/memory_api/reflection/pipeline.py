@@ -99,7 +99,14 @@ class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
     async def compute(
         self, runtime: Runtime, run: RunRow, input: ReflectionInput
     ) -> PreparedLessons:
-        model = self._open_model(runtime, input)
+        model = open_model_session(
+            runtime,
+            run.tenant_id,
+            input.trace.playbook,
+            run.id,
+            project_id=input.trace.project_id,
+            fallback_to_rules=self.fall_back_to_rules,
+        )
         facts = await analyze(input.context, input.trace_evidence)
         try:
             if model is not None:
@@ -158,8 +165,7 @@ class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
         next_step = self._replacing_step(output, saved)
         next_run_id, queued_run = next_step.run_id if next_step else None, None
         if next_step is None and self.learner.records_verdicts(output.input):
-            new_lessons = _lessons_for_playbook(output, saved)
-            next_run_id, queued_run = await _add_to_inbox(session, run, output, new_lessons)
+            next_run_id, queued_run = await _add_to_inbox(session, run, output, saved)
         saved = SavedLessons(saved.lessons, output.verdicts, recorded, next_run_id)
         response = self.learner.response(output.input, output.lessons, saved)
         return StepResult(
@@ -216,17 +222,6 @@ class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
             )
         return lessons
 
-    def _open_model(self, runtime: Runtime, input: ReflectionInput) -> ModelSession | None:
-        """The model with the prompts of the trace's playbook; None if the rules work alone."""
-        return open_model_session(
-            runtime,
-            input.trace.tenant_id,
-            input.trace.playbook,
-            input.run.id,
-            project_id=input.trace.project_id,
-            fallback_to_rules=self.fall_back_to_rules,
-        )
-
     def _judge(self, input: ReflectionInput, lessons: Lessons) -> list[NewVerdict]:
         """The verdicts of the outcome, if the client reported one, and of the model."""
         ids = {"trace_id": self.learner.verdict_trace_id(input), "run_id": input.run.id}
@@ -253,30 +248,22 @@ async def _quote_reasons(
     return [v.model_copy(update={"reason": quoted[v.reason]}) for v in verdicts]
 
 
-def _lessons_for_playbook(output: PreparedLessons, saved: SavedLessons) -> list[UUID]:
-    """The lessons of the trace for the inbox of its playbook; none without a playbook."""
-    input, lessons = output.input, output.lessons
-    if input.learning_playbook is None:
-        return []
+async def _add_to_inbox(
+    session: AsyncSession, run: RunRow, output: PreparedLessons, saved: SavedLessons
+) -> tuple[UUID | None, QueuedRun | None]:
+    """Put the lessons into the inbox of the trace's playbook. The curation that takes them, and
+    that curation again if it needs a ticket.
+    """
+    ref, lessons = output.input.learning_playbook, output.lessons
     drafts = [*lessons.memories, *lessons.task_memories]
     for_playbook = [draft for draft in drafts if draft.id in lessons.playbook_lessons]
     memory_ids = [item.memory_id for item in saved.of(for_playbook)]
     # Another playbook may not have the confirmed ones.
-    return [*dict.fromkeys([*memory_ids, *lessons.confirmed_lessons])]
-
-
-async def _add_to_inbox(
-    session: AsyncSession,
-    run: RunRow,
-    output: PreparedLessons,
-    lessons: Sequence[UUID],
-) -> tuple[UUID | None, QueuedRun | None]:
-    """The curation that takes the lessons, and that curation again if it needs a ticket."""
-    ref = output.input.learning_playbook
-    playbook = await get_playbook(session, ref) if ref is not None and lessons else None
+    ids = list(dict.fromkeys([*memory_ids, *lessons.confirmed_lessons]))
+    playbook = await get_playbook(session, ref) if ref is not None and ids else None
     if playbook is None or playbook.deleted_at is not None:  # learning does not restore it
         return None, None
-    return await add_lessons(session, playbook, lessons, run, interval=output.curation_interval)
+    return await add_lessons(session, playbook, ids, run, interval=output.curation_interval)
 
 
 async def _save_memories(

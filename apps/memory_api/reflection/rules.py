@@ -16,8 +16,6 @@ from typing import Any
 
 from memory_api.reflection.fact_text import (
     fact_sentences,
-    join_sentences,
-    opening,
     render,
 )
 from memory_api.reflection.schemas import ReflectionResult
@@ -47,17 +45,13 @@ _BASE_IMPORTANCE = {
     OutcomeType.SUCCESS: 0.3,
 }
 _TAG = re.compile(r"[^\w.\-]+")
-_NOTABLE = (
+_NOTABLE_IN_SUCCESS = (
     *(FactKind.CORRECTED_CALL, FactKind.DIFFERENCE, FactKind.USER_RULE, FactKind.RETRIED_CALL),
-    *(
-        FactKind.REPEATED_CALL,
-        FactKind.ERROR,
-        FactKind.FAILED_CALL,
-        FactKind.TEST,
-        FactKind.EXPECTATION,
-    ),
 )
-_NOTABLE_IN_SUCCESS = _NOTABLE[:4]
+_NOTABLE = (
+    *(*_NOTABLE_IN_SUCCESS, FactKind.REPEATED_CALL, FactKind.ERROR, FactKind.FAILED_CALL),
+    *(FactKind.TEST, FactKind.EXPECTATION),
+)
 _TELLING = (
     *(FactKind.USER_RULE, FactKind.EXPECTATION, FactKind.FAILED_CALL, FactKind.ERROR),
     *(FactKind.DIFFERENCE, FactKind.CORRECTED_CALL, FactKind.RETRIED_CALL),
@@ -106,9 +100,11 @@ def fact_text(context: ReflectionContext, facts: Sequence[Fact]) -> str:
         return ""
     language = context_language(context)
     task = describe_task(context.events, context.task_description, context.task_goal)
-    text = opening(task, context.known_outcome, context.overruled_outcome, language)
+    outcomes = (context.known_outcome, context.overruled_outcome)
+    text = render(language, "opening", task, *outcomes)
+    space = "" if language == "ja" else " "
     for sentence in fact_sentences(_reported_facts(context, facts), language)[:_MAX_SENTENCES]:
-        longer = join_sentences([text, sentence], language) if text else sentence
+        longer = f"{text}{space}{sentence}" if text else sentence
         if len(longer) > _MAX_CHARACTERS:
             break
         text = longer
@@ -119,10 +115,8 @@ def _is_notable(context: ReflectionContext, facts: Sequence[Fact]) -> bool:
     known = context.known_outcome
     if known is not None and known is not OutcomeType.SUCCESS:
         return any(fact.kind is not FactKind.COUNTS for fact in facts)
-    kinds = _NOTABLE_IN_SUCCESS if known else _NOTABLE
-    if known and all(f.values["aspect"] == "same_calls" for f in facts_of(facts, *kinds[1:2])):
-        kinds = (kinds[0], *kinds[2:])
-    return any(True for _ in facts_of(facts, *kinds))
+    notable = facts_of(facts, *(_NOTABLE_IN_SUCCESS if known else _NOTABLE))
+    return any(not known or fact.values.get("aspect") != "same_calls" for fact in notable)
 
 
 def _reported_facts(context: ReflectionContext, facts: Sequence[Fact]) -> list[Fact]:
@@ -155,7 +149,6 @@ def context_language(context: ReflectionContext) -> str:
 
 
 def rule_metadata(context: ReflectionContext, facts: Sequence[Fact]) -> dict[str, Any]:
-    """The metadata of a reflection by rules or by a model."""
     task = context.task_description
     is_long = task is not None and len(task) > _MAX_TASK_LENGTH
     return {

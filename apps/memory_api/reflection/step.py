@@ -216,13 +216,10 @@ def drop_reused_strategy(
     if result is None:
         return reflection
     rules = [rule for rule in result.rules if not input.is_reused(rule)]
-    strategy = result.strategy_text
-    if strategy and input.is_reused(strategy):
-        strategy = rules[0] if rules else None
-    if (strategy, rules) == (result.strategy_text, result.rules):
+    if rules == result.rules:
         return reflection
     log.info("reused_strategy_dropped", run_id=str(input.run.id))
-    update = {"strategy_text": strategy, "rules": rules}
+    update = {"strategy_text": rules[0] if rules else None, "rules": rules}
     return replace(reflection, result=result.model_copy(update=update))
 
 

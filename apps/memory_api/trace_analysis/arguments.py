@@ -119,21 +119,23 @@ def flatten_arguments(value: Any) -> Arguments:
     return arguments
 
 
-def diff_arguments(before: Arguments, after: Arguments) -> tuple[ArgumentChange, ...]:
-    """The arguments that differ, each as an excerpt around the difference."""
+def diff_arguments(
+    before: Arguments, after: Arguments, limit: int = 80
+) -> tuple[ArgumentChange, ...]:
+    """The arguments that differ, each as an excerpt of `limit` characters around the difference."""
     changes: list[ArgumentChange] = []
     for name in [*before, *(name for name in after if name not in before)]:
         old, new = before.get(name), after.get(name)
         if old is not None and new is not None and _is_same_value(old, new):
             continue
         if old is not None and new is not None:
-            changes.append(ArgumentChange(name, *excerpt_differences(old, new)))
+            changes.append(ArgumentChange(name, *excerpt_differences(old, new, limit)))
             continue
         changes.append(
             ArgumentChange(
                 name,
-                None if old is None else excerpt(old, 80),
-                None if new is None else excerpt(new, 80),
+                None if old is None else excerpt(old, limit),
+                None if new is None else excerpt(new, limit),
             )
         )
     return tuple(changes)

@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import combinations, islice
 from typing import Any
 
-from memory_api.text.excerpts import excerpt, excerpt_differences
-from memory_api.trace_analysis.arguments import Arguments
+from memory_api.text.excerpts import excerpt
+from memory_api.trace_analysis.arguments import Arguments, diff_arguments
 from memory_api.trace_analysis.context import Attempt
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.ground_truth import expected_actions
@@ -173,7 +173,10 @@ class _Sides:
                 (run, call),
                 (other_run, other),
                 tool=call.tool,
-                changes=_changes(call.arguments, other.arguments),
+                changes=[
+                    {"name": change.name, "successful": change.before, "failed": change.after}
+                    for change in diff_arguments(call.arguments, other.arguments, 120)
+                ][:_MAX_ARGUMENTS],
             )
             yield _Difference(fact, (call, other))
         for side, found, others in (
@@ -242,21 +245,6 @@ def _key(call: ToolCall) -> CallKey:
 
 def _distance(a: Arguments, b: Arguments) -> int:
     return sum(1 for name in {*a, *b} if a.get(name) != b.get(name))
-
-
-def _changes(successful: Arguments, failed: Arguments) -> list[dict[str, str | None]]:
-    """The arguments that differ, each as an excerpt around the difference."""
-    changes: list[dict[str, str | None]] = []
-    for name in dict.fromkeys([*successful, *failed]):
-        good, bad = successful.get(name), failed.get(name)
-        if good == bad:
-            continue
-        if good is not None and bad is not None:
-            good, bad = excerpt_differences(good, bad, 120)
-        else:
-            good, bad = (None if value is None else excerpt(value, 120) for value in (good, bad))
-        changes.append({"name": name, "successful": good, "failed": bad})
-    return changes[:_MAX_ARGUMENTS]
 
 
 def _call_text(call: ToolCall) -> str:

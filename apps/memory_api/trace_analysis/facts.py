@@ -57,5 +57,4 @@ class Fact:
 
 
 def facts_of(facts: Iterable[Fact], *kinds: FactKind) -> Iterator[Fact]:
-    """The facts of these kinds, in their order."""
     return (fact for fact in facts if fact.kind in kinds)

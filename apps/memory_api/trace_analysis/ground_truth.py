@@ -287,7 +287,6 @@ def final_answer_call(calls: Sequence[ToolCall]) -> ToolCall | None:
 
 
 def answer_text(call: ToolCall) -> str:
-    """The answer in an answer call."""
     return call.arguments.get("") or next(iter(call.arguments.values()), "")
 
 

@@ -22,7 +22,7 @@ _QUOTED_LENGTH = 200
 _MAX_ANSWER_CHARACTERS = 4_000
 _MAX_SEARCHED_CHARACTERS = 2_000_000
 """Of a whole trace. In a longer one, no number is said to be missing."""
-_CHUNK = 10_000
+_CHUNK, _OVERLAP = 10_000, 100
 _MIN_DIGITS = 2
 """One digit may number a list."""
 _UNIT = re.compile(r"[^\d.,]+")
@@ -139,16 +139,10 @@ def _keys(number: Number) -> set[Decimal]:
 
 
 def _keys_of(text: str) -> Iterator[Decimal]:
-    """The values of the numbers in a text of any length. Chunks end at a space."""
-    start = 0
-    while start < len(text):
-        end = start + _CHUNK
-        if end < len(text):
-            space = max(text.rfind(" ", start + 1, end), text.rfind("\n", start + 1, end))
-            end = space if space > 0 else end
-        for number in find_numbers(text[start:end]):
+    """The values of the numbers in a text of any length. Chunks overlap: none cuts a number."""
+    for start in range(0, len(text), _CHUNK):
+        for number in find_numbers(text[start : start + _CHUNK + _OVERLAP]):
             yield from _keys(number)
-        start = end
 
 
 def find_user_rules(trace: ParsedTrace) -> Iterator[Fact]:

@@ -162,10 +162,9 @@ def parse_trace(
 def _parse_call(event_id: str, position: int, event: Event) -> ToolCall:
     content, tool = event.content, event.tool_name or ""
     if not tool:
-        name = re.match(r"\s*([\w.\-]{1,40})(?=[\[(\s]|$)", content)
-        tool = name.group(1) if name and event.tool_name is None and len(content) < 4_000 else ""
+        written = re.match(r"\s*([\w.\-]{1,40})[\[(]", content) if len(content) < 4_000 else None
         tool = _tool_from_metadata(event.metadata) or (
-            tool if tool and re.match(r"\s*[\w.\-]+[\[(]", content) else ""
+            written.group(1) if written and event.tool_name is None else ""
         )
     tool = to_safe_name(tool)
     call = ToolCall(position, event_id, tool, content, parse_arguments(content, tool))
@@ -227,7 +226,6 @@ def _add_exit_code(trace: ParsedTrace, call: ToolCall) -> None:
 
 
 def _find_exit_code(trace: ParsedTrace, call: ToolCall) -> int | None:
-    """The exit code in the metadata of the response or of the call."""
     for position in (call.response_position, call.position):
         if position is None:
             continue

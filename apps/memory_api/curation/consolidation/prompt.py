@@ -19,11 +19,6 @@ from memory_api.playbooks.models import Bullet
 from memory_api.text.terms import estimate_tokens
 
 NAME = "curation/consolidate"
-DATA = """
-Bullets:
-{groups}
-"""
-"""Appended to a prompt file without a placeholder for data."""
 MAX_BULLET_TOKENS = 400
 MAX_PINNED_TOKENS = 150
 PINNED_HEADING = "Pinned bullets, which no operation may name"
@@ -59,7 +54,6 @@ def build_messages(
     """The messages for these groups, which are numbered from 1. Pinned bullets come last, as
     context: the answer may not name them.
     """
-    template = prompt.text if "{groups}" in prompt.text else prompt.text + DATA
     lines: list[str] = []
     for number, group in enumerate(groups, start=1):
         lines.append(f"Group {number}")
@@ -72,7 +66,7 @@ def build_messages(
         "groups": fence_text("\n".join(lines), label="bullets"),
     }
     keys = tuple(nearby.bullet.id for group in groups for nearby in group.bullets)
-    return split_cacheable_prefix(template, values, keys)
+    return split_cacheable_prefix(prompt.text, values, keys)
 
 
 def _format_pinned(bullet: Bullet) -> str:

@@ -79,7 +79,8 @@ def completeness(case: EvaluationInput) -> CriterionScore | None:
     """The share of expected calls and outputs that were found; without them, whether there is an
     answer and whether the run ended with an error.
     """
-    calls, outputs = _compare_calls(case), expected_outputs(case.ground_truth)
+    calls = compare_calls(case.run, case.ground_truth)
+    outputs = expected_outputs(case.ground_truth)
     expected_count = (calls.expected_count if calls else 0) + len(outputs)
     if expected_count and _has_calls_or_replies(case):
         unfulfilled = [d for d in calls.deviations if d.kind != "extra"] if calls else []
@@ -117,7 +118,6 @@ def _score_test_report(case: EvaluationInput) -> Iterator[CriterionScore]:
 
 
 def summarize_report(report: JUnitReport) -> tuple[str, ...]:
-    """A report in at most 4 lines."""
     executed = report.executed_count
     if not report.failed:
         return (f"{executed} of {executed} tests passed.",)
@@ -141,7 +141,8 @@ def _score_actions(case: EvaluationInput) -> Iterator[CriterionScore]:
     """All expected calls, compared with all calls. The text of a message proves nothing about
     expected outputs: it may deny what it contains.
     """
-    calls, outputs = _compare_calls(case), expected_outputs(case.ground_truth)
+    calls = compare_calls(case.run, case.ground_truth)
+    outputs = expected_outputs(case.ground_truth)
     if not _has_calls_or_replies(case) or (calls is None and not outputs):
         return
     deviations = calls.deviations if calls else ()
@@ -197,10 +198,6 @@ def _describe_failed_call(call: ToolCall) -> str:
 
 def _describe_missing_output(output: str) -> str:
     return f"No message contains the expected output: {excerpt(output)}"
-
-
-def _compare_calls(case: EvaluationInput) -> CallComparison | None:
-    return compare_calls(case.run, case.ground_truth)
 
 
 def _has_calls_or_replies(case: EvaluationInput) -> bool:
@@ -310,7 +307,6 @@ class DeterministicEvaluator:
 
 
 def score_by_evidence(case: EvaluationInput) -> EvaluatorResult:
-    """The scores of a run by its evidence."""
     scores = (scorer(case) for scorer in EVIDENCE_CHECKS)
     return EvaluatorResult(tuple(score for score in scores if score is not None))
 

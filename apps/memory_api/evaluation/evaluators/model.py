@@ -41,16 +41,6 @@ from memory_api.trace_analysis.parser import ParsedTrace
 from memory_api.traces.schemas import Event, EventType
 
 NAME = "evaluation/evaluate"
-DATA = """
-Goal: {goal}
-Task: {task}
-Answer: {answer}
-Known from outside: {evidence}
-Measured: {findings}
-Events: {events}
-"""
-"""Appended to a prompt file without placeholders for the run."""
-
 _NONE = "(none)"
 # Sixteenths of the budget. The events get the remaining tokens.
 _BUDGET_SHARES = {"goal": 1, "task": 2, "answer": 2, "evidence": 3, "findings": 1}
@@ -61,23 +51,23 @@ def build_messages(prompt: Prompt, case: EvaluationInput, *, budget: int) -> Pro
     """A system message that is equal for every run, then the run. `budget` is the number of
     estimated tokens for the run.
     """
-    template = prompt.text if "{events}" in prompt.text else prompt.text + DATA
     parts = {
         name: max(_MIN_PIECE_TOKENS, budget * share // 16) for name, share in _BUDGET_SHARES.items()
     }
+    known = (f"{s.criterion} {s.score:.2f}: {'; '.join(s.reasons)}" for s in case.known)
     values = {
         "goal": _text(case.task_goal, "goal", parts["goal"]),
         "task": _text(case.task_description, "task", parts["task"]),
         "answer": _text(case.answer, "answer", parts["answer"]),
         "evidence": _external_evidence(case, parts["evidence"]),
-        "findings": _text("\n".join(_known_scores(case)), "findings", parts["findings"]),
+        "findings": _text("\n".join(known), "findings", parts["findings"]),
     }
     remaining = budget - sum(map(estimate_tokens, values.values()))
     values["events"] = fence_text(
         fit_pieces(_event_pieces(case.run), max(_MIN_PIECE_TOKENS, remaining)), label="events"
     )
     values["schema"] = schema_text(ModelEvaluation)
-    return split_cacheable_prefix(template, values)
+    return split_cacheable_prefix(prompt.text, values)
 
 
 def _text(text: str | None, label: str, budget: int) -> str:
@@ -94,21 +84,14 @@ def _external_evidence(case: EvaluationInput, budget: int) -> str:
     return "\n".join(f"{title}\n{text}" for title, text in sections if text != _NONE) or _NONE
 
 
-def _known_scores(case: EvaluationInput) -> list[str]:
-    return [
-        f"{score.criterion} {score.score:.2f}: {'; '.join(score.reasons)}" for score in case.known
-    ]
-
-
 def _event_pieces(run: ParsedTrace) -> list[PromptPiece]:
     return [
-        PromptPiece(_format_event(event, run.event_ids[index]), _has_error(event))
-        for index, event in enumerate(run.events)
+        PromptPiece(
+            _format_event(event, name),
+            bool(event.error) or event.event_type is EventType.ERROR_EVENT,
+        )
+        for event, name in zip(run.events, run.event_ids, strict=True)
     ]
-
-
-def _has_error(event: Event) -> bool:
-    return bool(event.error) or event.event_type is EventType.ERROR_EVENT
 
 
 def _format_event(event: Event, name: str) -> str:
