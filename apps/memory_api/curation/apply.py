@@ -150,7 +150,7 @@ def _planner(
     async def plan(session: AsyncSession, playbook: PlaybookRow) -> ChangePlan:
         if playbook.deleted_at is not None:
             raise _PlaybookDeleted
-        if _requires_review(playbook):
+        if playbook.review_mode == "required":
             raise _ReviewRequired
         current = await load_current_playbook(session, playbook, application.plan)
         retained = retain_proven_texts(application.plan, current.state)
@@ -181,7 +181,8 @@ async def load_current_playbook(
 ) -> CurrentPlaybook:
     """The part of the playbook that the plan depends on, in its current form."""
     aliases = playbook.aliases
-    keys = {key for c in plan.changes for key in _keys_in(c.delta, c.contradicts)}
+    named = [(c.delta.bullet_id, *c.delta.source_ids, *c.contradicts) for c in plan.changes]
+    keys = {key for keys_of_change in named for key in keys_of_change if key}
     keys |= {known.key for known in plan.known_lessons}
     keys |= {change.depends_on for change in plan.changes if change.depends_on}
     keys |= {aliases[key] for key in keys if key in aliases}
@@ -265,12 +266,3 @@ async def _propose(session: AsyncSession, application: _Application) -> None:
         lessons=plan.lessons,
     )
     await application.finish(session, result)
-
-
-def _requires_review(playbook: PlaybookRow) -> bool:
-    return playbook.review_mode == "required" and playbook.deleted_at is None
-
-
-def _keys_in(delta: object, contradicts: Sequence[str]) -> list[str]:
-    keys = [getattr(delta, "bullet_id", None), *getattr(delta, "source_ids", ()), *contradicts]
-    return [key for key in keys if key]

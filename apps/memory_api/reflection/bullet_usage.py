@@ -87,7 +87,8 @@ async def load_bullet_usage(
 async def _find_used_bullets(
     session: AsyncSession, trace: TraceRow, events: Sequence[Event], playbook: Any
 ) -> list[UsedBullet]:
-    cited = extract_cited_ids(_agent_messages(trace, events), _slugs(playbook.sections))
+    slugs = [str(section["slug"]) for section in playbook.sections]
+    cited = extract_cited_ids(_agent_messages(trace, events), slugs)
     names = list(dict.fromkeys([*trace.used_bullet_keys, *cited, *playbook.bullet_keys]))
     if not names:
         return []
@@ -144,10 +145,6 @@ def _agent_messages(trace: TraceRow, events: Sequence[Event]) -> list[Mapping[st
     if trace.generated_answer:
         texts.append(trace.generated_answer)
     return [{"role": "assistant", "content": text} for text in texts]
-
-
-def _slugs(sections: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [str(section["slug"]) for section in sections]
 
 
 def _possible_keys(names: Iterable[str], aliases: Mapping[str, str]) -> list[str]:

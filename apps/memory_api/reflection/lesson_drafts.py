@@ -8,14 +8,14 @@ one again gives the same text, which is counted as another observation of the st
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from memory_api.core.ids import new_id
 from memory_api.memories.index.drafts import MemoryDraft
-from memory_api.memories.schemas import MemoryKind, MemoryStatus
+from memory_api.memories.schemas import MemoryKind
 from memory_api.reflection.context import TOOLS, ReflectionInput, TaskLesson, used_tools
 from memory_api.reflection.model_output import ACTIONS, REMEDIES
 from memory_api.reflection.rules import (
@@ -130,29 +130,30 @@ def comparison_drafts(input: ReflectionInput, facts: Sequence[Fact]) -> list[Mem
         assert strategy.fact is not None
         values = strategy.fact.values
         attempts = values["successful"] + values["failed"]
-        draft = _task_draft(
-            input,
-            strategy.fact,
-            strategy.text,
-            tags=["contrast", "strategy"],
-            confidence=1 - 1 / (1 + attempts),
-            source=COMPARISON_SOURCE,
+        drafts.append(
+            _task_draft(
+                input,
+                strategy.fact,
+                strategy.text,
+                tags=["contrast", "strategy"],
+                confidence=1 - 1 / (1 + attempts),
+                source=COMPARISON_SOURCE,
+                metadata={
+                    "of_group": True,
+                    "task_key": input.trace.task_key,
+                    "difference": strategy.kind,
+                    "attempts": attempts,
+                },
+            )
         )
-        metadata = {
-            "of_group": True,
-            "task_key": input.trace.task_key,
-            "difference": strategy.kind,
-            "attempts": attempts,
-        }
-        drafts.append(replace(draft, metadata=draft.metadata | metadata))
     return drafts
 
 
 def user_rule_drafts(input: ReflectionInput, facts: Sequence[Fact]) -> list[MemoryDraft]:
-    """The rules that the user stated, word for word. Each waits until a second independent trace or
-    a person confirms it: anybody could have written the message.
+    """The rules that the user stated, word for word. Each is a quotation, so it waits until a
+    second independent trace or a person confirms it: anybody could have written the message.
     """
-    drafts = [
+    return [
         _task_draft(
             input,
             fact,
@@ -160,22 +161,20 @@ def user_rule_drafts(input: ReflectionInput, facts: Sequence[Fact]) -> list[Memo
             tags=["correction", "strategy"],
             confidence=0.5,
             source=QUOTED_RULE_SOURCE,
+            metadata={QUOTATIONS: [fact.values["text"]]},
         )
         for fact in facts_of(facts, FactKind.USER_RULE)
-    ]
-    return [
-        replace(
-            draft,
-            metadata=draft.metadata | {QUOTATIONS: [draft.content]},
-            status=MemoryStatus.QUARANTINED,
-            awaiting_confirmation=True,
-        )
-        for draft in drafts
     ]
 
 
 def _task_draft(
-    input: ReflectionInput, fact: Fact, text: str, *, source: str, **fields: Any
+    input: ReflectionInput,
+    fact: Fact,
+    text: str,
+    *,
+    source: str,
+    metadata: Mapping[str, Any],
+    **fields: Any,
 ) -> MemoryDraft:
     """A strategy that follows from one fact."""
     return MemoryDraft(
@@ -184,7 +183,7 @@ def _task_draft(
         importance=TASK_LESSON_IMPORTANCE,
         source=source,
         source_event_ids=list(fact.event_ids),
-        metadata={TOOLS: [tool.name for tool in used_tools(input.context)]},
+        metadata={TOOLS: [tool.name for tool in used_tools(input.context)], **metadata},
         actor=f"engine:{source}",
         run_id=input.run.id,
         **_origin(input.trace),

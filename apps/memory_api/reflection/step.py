@@ -20,7 +20,7 @@ from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
 from memory_api.reflection.batches.share import find_shared_reflection
 from memory_api.reflection.bullet_usage import UsedBullet
 from memory_api.reflection.context import ReflectionInput, load_reflection_input
-from memory_api.reflection.generate import GeneratedReflection, generate_reflection
+from memory_api.reflection.generate import generate_reflection
 from memory_api.reflection.lesson_drafts import (
     comparison_drafts,
     episode_draft,
@@ -126,11 +126,13 @@ class TraceLearner:
         generated = await generate_reflection(
             input.context, input.evidence, model, facts=facts, shared=input.shared
         )
-        reflection = drop_reused_strategy(input, generated)
+        rules = generated.result.rules if generated.result else []
+        reused = [rule for rule in rules if input.is_reused(rule)]
+        result = _without_rules(generated.result, reused)
         memories: list[MemoryDraft] = []
-        if reflection.result is not None:
+        if result is not None:
             memories = reflection_drafts(
-                reflection.result,
+                result,
                 project_id=input.context.project_id,
                 session_id=input.context.session_id,
                 context=input.context,
@@ -138,27 +140,26 @@ class TraceLearner:
                 run_id=input.run.id,
             )
         # A model has seen the differences between the attempts.
-        by_rules = reflection.engine == "rules"
+        by_rules = generated.engine == "rules"
         task_memories = _task_drafts(input, facts, memories) if by_rules else []
-        memories[1:] = [self.to_lesson(input, each, reflection.result) for each in memories[1:]]
-        task_memories = [self.to_lesson(input, each, reflection.result) for each in task_memories]
+        memories[1:] = [self.to_lesson(input, each, result) for each in memories[1:]]
+        task_memories = [self.to_lesson(input, each, result) for each in task_memories]
         strategies = [*memories[1:], *task_memories]
         # A strategy from a comparison of attempts is for the next attempt at the same task.
         general = [draft.id for draft in strategies if "of_group" not in draft.metadata]
-        rules = generated.result.rules if generated.result else []
         return Lessons(
             memories,
             task_memories,
             episode_draft(input, facts),
             playbook_lessons=general,
-            tags=reflection.verdicts,
-            confirmed_lessons=reflection.confirmed_lessons,
-            engine=reflection.engine,
-            failure=reflection.failure,
-            prompt_hash=reflection.prompt_hash,
-            usage=reflection.usage,
-            result=reflection.result,
-            reused_rules=[rule for rule in rules if input.is_reused(rule)],
+            tags=generated.verdicts,
+            confirmed_lessons=generated.confirmed_lessons,
+            engine=generated.engine,
+            failure=generated.failure,
+            prompt_hash=generated.prompt_hash,
+            usage=generated.usage,
+            result=result,
+            reused_rules=reused,
         )
 
     def to_lesson(
@@ -208,19 +209,16 @@ class TraceLearner:
         )
 
 
-def drop_reused_strategy(
-    input: ReflectionInput, reflection: GeneratedReflection
-) -> GeneratedReflection:
-    """Without strategies that were copied from the playbook: that is a use of it, no new lesson."""
-    result = reflection.result
-    if result is None:
-        return reflection
-    rules = [rule for rule in result.rules if not input.is_reused(rule)]
-    if rules == result.rules:
-        return reflection
-    log.info("reused_strategy_dropped", run_id=str(input.run.id))
+def _without_rules(
+    result: ReflectionResult | None, reused: Sequence[str]
+) -> ReflectionResult | None:
+    """Without rules that were copied from the playbook: that is a use of it, no new lesson."""
+    if result is None or not reused:
+        return result
+    log.info("reused_rules_dropped", count=len(reused))
+    rules = [rule for rule in result.rules if rule not in reused]
     update = {"strategy_text": rules[0] if rules else None, "rules": rules}
-    return replace(reflection, result=result.model_copy(update=update))
+    return result.model_copy(update=update)
 
 
 def _task_drafts(
