@@ -107,6 +107,8 @@ def _failed_call(run: _Run, fact: StatedFact) -> Iterator[bool]:
         response = run.response(event_id)
         if response:
             yield _has_envelope(response) or _has_envelope(run.event(event_id))
+    if fact.values["is_last"]:
+        yield run.events[-1].get("event_type") not in ("llm_response", "user_message")
 
 
 def _corrected_call(run: _Run, fact: StatedFact) -> Iterator[bool]:

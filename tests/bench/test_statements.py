@@ -32,6 +32,7 @@ RAW: dict[str, Any] = {
         event(6, 10, event_type="tool_response", content="no", error={"message": "no"}),
         event(7, 10, event_type="tool_call", content='{"id": 2}', tool_name="get"),
         event(8, 10, event_type="tool_response", content="ok"),
+        event(9, 11, event_type="llm_response", content="Done.", tool_name=None),
     ],
 }
 
@@ -53,6 +54,7 @@ def facts() -> list[Fact]:
         (FactKind.EXIT_CODE, {"code": 3}),
         (FactKind.CORRECTED_CALL, {"changes": []}),
         (FactKind.RETRIED_CALL, {"attempts": 1}),
+        (FactKind.FAILED_CALL, {"is_last": True}),
     ],
 )
 def test_wrong_fact_is_found(kind: FactKind, wrong: dict[str, Any]) -> None:

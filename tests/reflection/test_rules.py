@@ -10,12 +10,18 @@ import pytest
 from memory_api.reflection.context import TaskLesson
 from memory_api.reflection.fact_text import fact_sentences, render
 from memory_api.reflection.lesson_drafts import MAX_LESSONS_PER_TASK, choose_differences
-from memory_api.reflection.rules import Strategy, calculate_scores, find_differences
+from memory_api.reflection.rules import (
+    Strategy,
+    calculate_scores,
+    find_differences,
+    reflect_by_rules,
+)
+from memory_api.trace_analysis.analyze import analyze_trace
 from memory_api.trace_analysis.context import Attempt
 from memory_api.trace_analysis.facts import FactKind
 from memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
 from tests.support.junit import junit
-from tests.support.runs import Row, call, facts, reflection, says, user
+from tests.support.runs import Row, call, facts, reflection, run, says, user
 
 WON, LOST = OutcomeType.SUCCESS, OutcomeType.FAILURE
 FAILED: dict[str, Any] = {"error": {"message": "user not found"}}
@@ -261,3 +267,27 @@ def test_scores_never_fall_when_evidence_grows() -> None:
         scores = calculate_scores(OutcomeType.FAILURE, facts(rows))
         assert all(0 <= old < new <= 1 for old, new in zip(before, scores, strict=True))
         before = scores
+
+
+def test_nothing_is_said_twice() -> None:
+    rows = [
+        user("Book it (19 % VAT)."),
+        *(event for _ in range(3) for event in call("book", {"id": "7"}, "full", is_error=True)),
+        says("No room."),
+    ]
+    result = reflection(rows, task_description="Book room 7 (19 % VAT).")
+    assert result is not None
+    text = result.reflection_text
+    assert text.startswith("Task: “Book room 7 (19 % VAT).” Outcome: failure. The same call was")
+    assert text.count("“full”") == 1
+    assert "The trace ends" not in text
+
+
+def test_wrong_answer_is_quoted_once_and_has_no_category() -> None:
+    context = run([user("Capital?"), says("Lyon")], "failure")
+    result = reflect_by_rules(
+        context, analyze_trace(context, ground_truth={"answer": "Paris", "match": "exact"})
+    )
+    assert result is not None
+    assert result.reflection_text.count("Lyon") == 1
+    assert result.error_category is ErrorCategory.UNKNOWN_ERROR

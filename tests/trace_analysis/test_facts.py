@@ -22,6 +22,12 @@ def only(rows: list[Row], kind: FactKind, **more: Any) -> Fact:
     return fact
 
 
+def test_trace_ends_with_a_failed_call_only_if_nothing_follows() -> None:
+    rows = [user("Find Ann."), *call("get_user", {"user_id": "u-8"}, "nothing", **FAILED)]
+    assert only(rows, FactKind.FAILED_CALL).values["is_last"]
+    assert not only([*rows, says("I give up.")], FactKind.FAILED_CALL).values["is_last"]
+
+
 def test_only_argument_that_changed_is_a_correction() -> None:
     rows = [
         *call("list_users", {}, "u-9: Ann"),
