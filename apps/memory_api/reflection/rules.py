@@ -126,7 +126,7 @@ def _reported_facts(context: ReflectionContext, facts: Sequence[Fact]) -> list[F
     """
     calls = facts_of(facts, FactKind.CORRECTED_CALL, FactKind.RETRIED_CALL, FactKind.REPEATED_CALL)
     reported_calls = {event_id for fact in calls for event_id in fact.event_ids}
-    others = facts_of(facts, FactKind.EXPECTATION, FactKind.FAILED_CALL, FactKind.REPEATED_CALL)
+    others = facts_of(facts, FactKind.EXPECTATION, FactKind.REPEATED_CALL)
     quoted = {event_id for fact in others for event_id in fact.event_ids}
     reported: list[Fact] = []
     for fact in facts:

@@ -223,7 +223,7 @@ async def test_long_run_is_truncated_and_errors_are_kept(llm: LLM, stub: StubPro
 async def test_operator_prompt_is_used(llm: LLM, stub: StubProvider, tmp_path: Path) -> None:
     (tmp_path / "evaluation").mkdir()
     (tmp_path / "evaluation/evaluate.txt").write_text(
-        "Be strict, as {schema} says: {a: b} {events}", encoding="utf-8"
+        "Be strict, as {schema} says: {a: b}\n\n{events}", encoding="utf-8"
     )
     await told(llm, BOOKED, {"prompts_dir": tmp_path})
     (sent,) = stub.calls
