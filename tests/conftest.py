@@ -8,6 +8,7 @@ import os
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -103,25 +104,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[postgres.Server
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     version = os.environ.get("HANSEI_TEST_PG", "embedded")
-    if version.startswith("postgresql:"):
-        cluster = asyncio.run(citus.open_cluster(version))
-        with postgres.once(folder, "template") as first:
-            if first:
-                asyncio.run(cluster.make_template())
-        yield cluster
-        return
-    if version != "embedded":
-        if not postgres.docker_answers():
+    with ExitStack() as stack:
+        if version == "embedded":
+            opened = stack.enter_context(postgres.embedded(folder))
+        elif version.startswith("postgresql:"):
+            opened = asyncio.run(citus.open_cluster(version)) or postgres.open_other_server(version)
+        elif postgres.docker_answers():
+            opened = postgres.open_other_server(stack.enter_context(postgres.container(version)))
+            folder = base
+        else:
             pytest.fail(f"HANSEI_TEST_PG={version}: no Docker engine answers")
-        with postgres.container(version) as box:
-            asyncio.run(box.make_template())
-            yield box
-        return
-    with postgres.embedded(folder) as running:
         with postgres.once(folder, "template") as first:
             if first:
-                asyncio.run(running.make_template())
-        yield running
+                asyncio.run(opened.make_template())
+        yield opened
 
 
 @dataclass(frozen=True)

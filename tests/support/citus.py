@@ -15,7 +15,7 @@ from memory_api.core.migrations import upgrade
 from memory_api.distribution.citus_catalog import list_nodes
 from memory_api.distribution.distribute import distribute
 from memory_api.embedded.provisioning import RESTRICT_LOGINS
-from tests.support.postgres import ROLES, Server
+from tests.support.postgres import Server, urls_of_roles
 
 SHARD_COUNT = 4
 OPTIONS = {"hansei_owner": "createrole bypassrls", "hansei_app": "", "hansei_worker": ""}
@@ -92,22 +92,20 @@ class Cluster(Server):
         )
 
 
-async def open_cluster(url: str) -> Cluster:
+async def open_cluster(url: str) -> Cluster | None:
+    """None if the server has no Citus."""
     parts = urlsplit(url)
     connection = await asyncpg.connect(url)
     try:
+        if not await connection.fetchval("select 1 from pg_extension where extname = 'citus'"):
+            return None
         nodes = await list_nodes(connection)
     finally:
         await connection.close()
     ordered = sorted(nodes, key=lambda node: not node[2])  # the coordinator first
-    urls = {
-        role: f"postgresql://{role}:{parts.password}@{parts.hostname}:{parts.port or 5432}"
-        "/{database}"
-        for role in ROLES
-    }
     addresses = tuple((host, port) for host, port, _ in ordered)
 
     async def provision(_: Server) -> None:
         """`make_template` does everything."""
 
-    return Cluster(urls, provision, addresses, parts.password or "")
+    return Cluster(urls_of_roles(url), provision, addresses, parts.password or "")

@@ -1,21 +1,20 @@
-"""A real PostgreSQL for the tests: the embedded server, or a container where Docker is
-(HANSEI_TEST_PG=pg16, pg17 or pg18).
+"""A real PostgreSQL for the tests: the embedded server, a container where Docker is
+(HANSEI_TEST_PG=pg16, pg17 or pg18), or any other server (the URL of its superuser).
 
-One embedded server serves all xdist workers, a container serves one; each worker has a database of
-its own, cloned from a migrated template.
+Each xdist worker has a database of its own, cloned from a migrated template. Only a container
+serves one worker alone.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
 import secrets
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 import asyncpg
 
@@ -115,15 +114,15 @@ def docker_answers() -> bool:
 
 
 @contextmanager
-def container(version: str) -> Iterator[Server]:
-    """A container of the pgvector image, with the embedded server's roles and those of its settings
-    that plans depend on."""
+def container(version: str) -> Iterator[str]:
+    """The URL of the superuser of a pgvector container, with those of the embedded server's
+    settings that plans depend on."""
     from testcontainers.community.postgres import (  # noqa: PLC0415 - only where Docker is
         PostgresContainer,
     )
 
     password = secrets.token_urlsafe(16)
-    names = ["random_page_cost", "jit", *(["max_notify_queue_pages"] if version != "16" else [])]
+    names = ["random_page_cost", "jit", *(["max_notify_queue_pages"] if version != "pg16" else [])]
     conf = FAST | {name: SETTINGS[name] for name in names}
     # /dev/shm for vector indexes, as in docker-compose.yml
     box = PostgresContainer(
@@ -132,18 +131,26 @@ def container(version: str) -> Iterator[Server]:
     box.with_command(["postgres", *(f"--{name}={value}" for name, value in conf.items())])
     with box:
         host = f"{box.get_container_host_ip()}:{box.get_exposed_port(5432)}"
-        os.environ["HANSEI_TEST_PASSWORD"] = password
-        yield Server(
-            {role: f"postgresql://{role}:{quote(password)}@{host}/{{database}}" for role in ROLES},
-            _provision_container,
-        )
+        yield f"postgresql://postgres:{quote(password)}@{host}/postgres"
 
 
-async def _provision_container(server: Server) -> None:
-    """What `embedded.provision` does, for a server that is not ours."""
-    password = os.environ["HANSEI_TEST_PASSWORD"]
-    for role, rights in (("hansei_owner", "createrole"), ("hansei_app", ""), ("hansei_worker", "")):
-        await server.run(f"create role {role} login {rights} password '{password}'")
-    await server.run("grant hansei_app, hansei_worker to hansei_owner with admin true")
-    await server.run(f"create database {TEMPLATE} owner hansei_owner")
-    await server.run("create extension vector", TEMPLATE)
+class OtherServer(Server):
+    """A server of the operator. The roles of the service get the password of its superuser."""
+
+    def password(self, role: str) -> str:
+        return unquote(urlsplit(self.urls[role]).password or "")
+
+
+def urls_of_roles(superuser: str) -> dict[str, str]:
+    parts = urlsplit(superuser)
+    address = f"{parts.password}@{parts.hostname}:{parts.port or 5432}"
+    return {role: f"postgresql://{role}:{address}/{{database}}" for role in ROLES}
+
+
+def open_other_server(superuser: str) -> OtherServer:
+    async def provision(server: Server) -> None:
+        await server.run(f"drop database if exists {TEMPLATE} with (force)")
+        await provision_database(opened, TEMPLATE)
+
+    opened = OtherServer(urls_of_roles(superuser), provision)
+    return opened

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import asyncpg
 
 from memory_api.core.resources import read_sql
 from memory_api.embedded.data_directory import APP, OWNER, SUPERUSER, WORKER
-from memory_api.embedded.server import EmbeddedPostgres
 
 RESTRICT_LOGINS = read_sql("embedded/superuser.sql", "restrict_logins")
 # Defaults are explicit, because an operator may have changed them.
@@ -29,7 +28,12 @@ _IS_COMPLETE = (
 )
 
 
-async def provision_database(pg: EmbeddedPostgres, database: str = "hansei") -> None:
+class DatabaseServer(Protocol):
+    def url(self, role: str, database: str) -> str: ...
+    def password(self, role: str) -> str: ...
+
+
+async def provision_database(pg: DatabaseServer, database: str = "hansei") -> None:
     """Create whatever is missing. The server must be running. Several processes may call it
     concurrently. Takes two round trips if nothing is missing.
 
@@ -61,7 +65,7 @@ async def _connect(url: str) -> AsyncGenerator[asyncpg.Connection[Any]]:
         await connection.close()
 
 
-async def _is_complete(pg: EmbeddedPostgres, database: str) -> bool:
+async def _is_complete(pg: DatabaseServer, database: str) -> bool:
     try:
         async with _connect(pg.url(SUPERUSER, database)) as connection:
             return bool(await connection.fetchval(_IS_COMPLETE))
@@ -69,9 +73,7 @@ async def _is_complete(pg: EmbeddedPostgres, database: str) -> bool:
         return False
 
 
-async def _create_role(
-    connection: asyncpg.Connection[Any], pg: EmbeddedPostgres, role: str
-) -> None:
+async def _create_role(connection: asyncpg.Connection[Any], pg: DatabaseServer, role: str) -> None:
     exists = await connection.fetchval("select 1 from pg_roles where rolname = $1", role)
     verb = "alter" if exists else "create"
     secret = await connection.fetchval("select quote_literal($1::text)", pg.password(role))
@@ -86,7 +88,7 @@ async def _create_database(connection: asyncpg.Connection[Any], database: str) -
     await connection.execute(f"grant connect on database {name} to {APP}, {WORKER}")
 
 
-async def _prepare_schema(pg: EmbeddedPostgres, database: str) -> None:
+async def _prepare_schema(pg: DatabaseServer, database: str) -> None:
     async with _connect(pg.url(SUPERUSER, database)) as connection, connection.transaction():
         await connection.execute("revoke create on schema public from public")
         await connection.execute(f"grant usage on schema public to {APP}, {WORKER}")
