@@ -90,7 +90,7 @@ install = (seconds=0; while sleep $(REPORT_SECONDS) >/dev/null 2>&1; do \
 
 # hansei and hansei-server are installed as .pth files and entry points, without a download.
 $(VENV)/.installed: $(VENV)/bin/python requirements.lock pyproject.toml sdk/pyproject.toml
-	@echo "Installing the packages of the service (one to two minutes, 470 MB; pip downloads all before it installs the first) …"
+	@echo "Installing the packages of the service (one to two minutes, 430 MB; pip downloads all before it installs the first) …"
 	@$(call install,requirements.lock)
 	@echo "Installing Hansei …"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./sdk -e .

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from memory_api.core.db import Base, driver_url
+from memory_api.core.migrations import record_schema_digest
 from memory_api.core.resources import PACKAGE
 from memory_api.core.settings import Settings
 
@@ -33,6 +34,7 @@ def run_migrations(connection: Connection) -> None:
         target_metadata=Base.metadata,
         include_name=include_name,
         compare_server_default=True,
+        on_version_apply=record_schema_digest,
     )
     with context.begin_transaction():
         context.run_migrations()

@@ -44,12 +44,7 @@ def texts_of_code() -> Texts:
 
 
 def translated_texts() -> dict[str | tuple[str, str], list[str]]:
-    return {
-        tuple(m.id) if isinstance(m.id, list | tuple) else m.id: (
-            [m.string] if isinstance(m.string, str) else list(m.string)
-        )
-        for m in read_messages("ja")
-    }
+    return {(m.text, m.plural) if m.plural else m.text: list(m.forms) for m in read_messages("ja")}
 
 
 def missing_texts() -> list[str | tuple[str, str]]:

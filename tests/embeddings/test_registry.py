@@ -51,12 +51,6 @@ def test_static_has_fixed_dimensions() -> None:
         open_embedder("static", dimensions=128)
 
 
-def test_openai_without_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory_api.embeddings.registry.find_spec", lambda _name: None)
-    with pytest.raises(ValueError, match=r"pip install 'hansei-server\[openai\]'"):
-        open_embedder("openai", api_key="k")
-
-
 @needs_no_fastembed
 def test_missing_extra_is_reported_in_one_line() -> None:
     with pytest.raises(ValueError, match=r"pip install 'hansei-server\[fastembed\]'") as caught:

@@ -10,6 +10,7 @@ import pytest
 from alembic.script import ScriptDirectory
 
 from memory_api.core.migrations import alembic_config
+from memory_api.core.resources import schema_files
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "migrations"
@@ -17,14 +18,9 @@ RECORD = ROOT / "tests" / "migrations" / "frozen.sha256"
 
 
 def current_hashes() -> dict[str, str]:
-    files = (
-        *FOLDER.glob("versions/*.py"),
-        *FOLDER.glob("sql/*.sql"),
-        *(FOLDER / name for name in ("login_views.py", "rls.py", "search.py", "statements.py")),
-    )
     return {
         str(path.relative_to(FOLDER)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(files)
+        for path in schema_files()
     }
 
 

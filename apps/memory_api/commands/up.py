@@ -36,7 +36,7 @@ from memory_api.commands.database import (
     find_credentials,
     open_database,
 )
-from memory_api.core.resources import packaged_path
+from memory_api.core.resources import packaged_path, read_sql, schema_digest
 from memory_api.core.settings import Settings
 from memory_api.embedded.data_directory import PortUnavailable
 from memory_api.embedded.ports import check_port, find_free_port
@@ -188,15 +188,15 @@ def _choose_worker_metrics_port(settings: Settings) -> int | None:
 
 
 async def _is_prepared(owner_url: str, key: str) -> bool:
-    """Whether the newest migration has run and the database has the stored key. It may be a new
-    database. A migration's file is named after its revision.
+    """Whether the newest migration has run, from the files of this release, and the database has
+    the stored key. It may be a new database. A migration's file is named after its revision.
     """
+    statement = read_sql("core/catalog.sql", "schema_version")
     newest = max(path.stem for path in packaged_path("migrations").glob("versions/[0-9]*.py"))
     tenant_id, secret_hash = parse_key(key)
     connection: asyncpg.Connection = await asyncpg.connect(owner_url)
     try:
-        revision = await connection.fetchval("select version_num from alembic_version")
-        if revision != newest:
+        if tuple(await connection.fetchrow(statement) or ()) != (newest, schema_digest()):
             return False
         async with connection.transaction():
             await connection.execute(f"set local hansei.tenant_id = '{tenant_id}'")

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
-from babel import dates, numbers, units
-from babel.core import Locale
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -20,13 +18,20 @@ from markupsafe import Markup, escape
 from hansei.hidden_text import HIDDEN
 from memory_api.console.error_texts import explain
 from memory_api.console.navigation import NAVIGATION
-from memory_api.console.translations import LANGUAGES, Translation, load_translation
+from memory_api.console.translations import LANGUAGES, N_, Translation, load_translation
 from memory_api.console.visit import THEMES, Visit
 from memory_api.core.errors import NotFound
 
 FOLDER = Path(__file__).parent
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 NO_VALUE = "–"
+DURATIONS = {
+    86_400: N_("%(count)s d"),
+    3_600: N_("%(count)s h"),
+    60: N_("%(count)s min"),
+    1: N_("%(count)s s"),
+}
+"""Seconds of each unit, largest first."""
 
 
 @cache
@@ -77,44 +82,35 @@ def _environment(language: str) -> Environment:
 
 
 def _filters(translation: Translation) -> Mapping[str, Any]:
-    locale = translation.locale
-
     def when(value: datetime | None) -> Markup | str:
         """A time in UTC, to the minute."""
         if value is None:
             return NO_VALUE
         moment = value.astimezone(UTC)
-        shown = dates.format_datetime(moment, "medium", locale=locale, tzinfo=UTC)
-        short = f"{format_day(moment.date(), locale)} {moment:%H:%M}"
-        return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
-            moment.isoformat(), shown, short
+        day = format_day(moment, translation)
+        return Markup('<time datetime="{}" title="{} {:%H:%M:%S} UTC">{} {:%H:%M}</time>').format(
+            moment.isoformat(), day, moment, day, moment
         )
-
-    def number(value: float | None, digits: int = 0) -> str:
-        return format_number(value, locale, digits)
-
-    def usd(value: float | None) -> str:
-        return format_usd(value, locale)
 
     def duration(value: timedelta | None) -> str:
         """A duration in the largest unit that fits, such as "40 ms", "12 s" or "3 min"."""
-        return NO_VALUE if value is None else format_duration(value, locale)
+        return NO_VALUE if value is None else format_duration(value, translation)
 
     def day(value: date | None) -> str:
-        return NO_VALUE if value is None else format_day(value, locale)
+        return NO_VALUE if value is None else format_day(value, translation)
 
     def cell(value: object) -> Markup | str:
-        return _cell(value, locale)
+        return _cell(value, translation)
 
     def actor(value: str | None) -> Markup | str:
         return format_actor(value, translation)
 
     return {
         "when": when,
-        "number": number,
-        "percent": partial(format_share, locale=locale),
+        "number": format_number,
+        "percent": format_share,
         "points": partial(format_points, translation=translation),
-        "usd": usd,
+        "usd": format_usd,
         "duration": duration,
         "day": day,
         "cell": cell,
@@ -126,13 +122,13 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
     }
 
 
-def format_day(value: date, locale: Locale) -> str:
-    return dates.format_date(value, "medium", locale=locale)
+def format_day(value: date, translation: Translation) -> str:
+    return translation.gettext("{0:%b} {0.day}, {0.year}").format(value)
 
 
-def format_short_day(value: date, locale: Locale) -> str:
+def format_short_day(value: date, translation: Translation) -> str:
     """A day without its year, for axes."""
-    return dates.format_skeleton("MMMd", value, locale=locale)
+    return translation.gettext("{0:%b} {0.day}").format(value)
 
 
 def short_id(value: UUID | str) -> Markup:
@@ -167,16 +163,13 @@ def readable_json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def format_number(value: float | None, locale: Locale, digits: int = 0) -> str:
-    if value is None:
-        return NO_VALUE
-    pattern = "#,##0" + ("." + "0" * digits if digits else "")
-    return numbers.format_decimal(value, pattern, locale=locale)
+def format_number(value: float | None, digits: int = 0) -> str:
+    return NO_VALUE if value is None else f"{value:,.{digits}f}"
 
 
-def format_share(value: float | None, locale: Locale) -> str:
+def format_share(value: float | None) -> str:
     """A share from 0 to 1 in percent."""
-    return NO_VALUE if value is None else numbers.format_percent(value, "0 %", locale=locale)
+    return NO_VALUE if value is None else f"{100 * value:.0f} %"
 
 
 def format_points(value: float | None, translation: Translation) -> str:
@@ -184,29 +177,33 @@ def format_points(value: float | None, translation: Translation) -> str:
     if value is None:
         return NO_VALUE
     points = round(100 * value) + 0  # no -0
-    return translation.gettext("%(count)s points") % {
-        "count": format_number(points, translation.locale)
-    }
+    return translation.gettext("%(count)s points") % {"count": format_number(points)}
 
 
-def format_duration(value: timedelta, locale: Locale) -> str:
+def format_duration(value: timedelta, translation: Translation) -> str:
     seconds = max(0.0, value.total_seconds())
-    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
+    for size, text in DURATIONS.items():
         if seconds >= size:
-            return units.format_unit(round(seconds / size), unit, length="short", locale=locale)
-    return units.format_unit(round(seconds * 1000), "millisecond", length="short", locale=locale)
+            return translation.gettext(text) % {"count": round(seconds / size)}
+    return f"{round(seconds * 1000)} ms"
 
 
-def format_usd(value: float | None, locale: Locale) -> str:
+def format_usd(value: float | None) -> str:
     """US dollars. Small amounts get more digits."""
     if value is None:
         return NO_VALUE
-    amount = float(value)
-    pattern = "¤#,##0.00" if amount == 0 or abs(amount) >= 0.1 else "¤0.00##"
-    return numbers.format_currency(amount, "USD", pattern, locale=locale, currency_digits=False)
+    amount = abs(float(value))
+    shown = f"{amount:,.2f}" if amount == 0 or amount >= 0.1 else _shortest(amount, 2)
+    return f"{'-' if value < 0 else ''}${shown}"
 
 
-def _cell(value: object, locale: Locale) -> Markup | str:
+def _shortest(value: float, min_digits: int) -> str:
+    """At most four decimals, without zeros at the end beyond `min_digits`."""
+    whole, _, decimals = f"{value:,.4f}".partition(".")
+    return f"{whole}.{decimals[:min_digits]}{decimals[min_digits:].rstrip('0')}".rstrip(".")
+
+
+def _cell(value: object, translation: Translation) -> Markup | str:
     """Any value of a table as text. Markup stays as it is."""
     if value is None:
         return NO_VALUE
@@ -215,13 +212,13 @@ def _cell(value: object, locale: Locale) -> Markup | str:
     if isinstance(value, bool):
         return "✓" if value else NO_VALUE
     if isinstance(value, int):
-        return format_number(value, locale)
+        return format_number(value)
     if isinstance(value, float):
-        return numbers.format_decimal(value, "#,##0.####", locale=locale)
+        return _shortest(value, 0)
     if isinstance(value, datetime):
-        return Markup("<time>{}</time>").format(f"{format_day(value.date(), locale)} {value:%H:%M}")
+        return Markup("<time>{} {:%H:%M}</time>").format(format_day(value, translation), value)
     if isinstance(value, date):
-        return Markup("<time>{}</time>").format(format_day(value, locale))
+        return Markup("<time>{}</time>").format(format_day(value, translation))
     if isinstance(value, UUID):
         return short_id(value)
     return escape(str(value))

@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from babel.core import Locale
-from babel.messages.catalog import Message
-from babel.messages.pofile import read_po
-
 FOLDER = Path(__file__).parent / "translations"
 LANGUAGES = {"en": "English", "ja": "日本語"}
 DEFAULT_LANGUAGE = "en"
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_FIELD = re.compile(r'^(msg[a-z_]+)(?:\[\d\])?((?:\s+"(?:[^"\\]|\\.)*")+)', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,6 @@ class Translation:
     """The texts of one language. A text that is missing stays English."""
 
     language: str
-    locale: Locale
     singular: Mapping[str, str] = field(default_factory=dict[str, str])
     plural: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
@@ -37,29 +36,47 @@ class Translation:
         return one if count == 1 else many
 
 
-def read_messages(language: str) -> list[Message]:
+@dataclass(frozen=True)
+class TranslatedText:
+    """An entry of a .po file. `forms` has several translations only for a plural."""
+
+    text: str
+    plural: str | None
+    forms: tuple[str, ...]
+
+
+def read_messages(language: str) -> list[TranslatedText]:
     """The entries of all .po files of a language."""
-    messages: list[Message] = []
-    for path in sorted((FOLDER / language).glob("*.po")):
-        with path.open(encoding="utf-8") as file:
-            messages += [message for message in read_po(file, locale=language) if message.id]
-    return messages
+    return [
+        message
+        for path in sorted((FOLDER / language).glob("*.po"))
+        for entry in path.read_text(encoding="utf-8").split("\n\n")
+        if (message := _parse_entry(entry)).text
+    ]
+
+
+def _parse_entry(entry: str) -> TranslatedText:
+    fields: dict[str, list[str]] = {}
+    for name, quoted in _FIELD.findall(entry):
+        text = "".join(json.loads(part) for part in _QUOTED.findall(quoted))
+        fields.setdefault(name, []).append(text)
+    plurals = fields.get("msgid_plural")
+    return TranslatedText(
+        fields["msgid"][0], plurals[0] if plurals else None, tuple(fields["msgstr"])
+    )
 
 
 @cache
 def load_translation(language: str) -> Translation:
     """The texts of a language in `LANGUAGES`."""
-    locale = Locale.parse(language)
     if language == DEFAULT_LANGUAGE:
-        return Translation(language, locale)
-    singular: dict[str, str] = {}
-    plural: dict[str, tuple[str, ...]] = {}
-    for message in read_messages(language):
-        if isinstance(message.id, str) and isinstance(message.string, str):
-            singular[message.id] = message.string
-        elif not isinstance(message.id, str):
-            plural[message.id[0]] = tuple(message.string or ())
-    return Translation(language, locale, singular, plural)
+        return Translation(language)
+    messages = read_messages(language)
+    return Translation(
+        language,
+        {message.text: message.forms[0] for message in messages if message.plural is None},
+        {message.text: message.forms for message in messages if message.plural is not None},
+    )
 
 
 def N_(text: str) -> str:

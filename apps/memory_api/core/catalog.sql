@@ -14,3 +14,7 @@ with recursive tables as (
     where d.depth < 20
 )
 select relname::text from depths group by relname order by max(depth), relname
+
+-- name: schema_version
+-- The revision, and the `schema_digest` of the code that migrated the database.
+select version_num, obj_description('alembic_version'::regclass, 'pg_class') from alembic_version

@@ -15,11 +15,17 @@ from sqlalchemy.pool import NullPool
 
 from memory_api.core.db import PGVECTOR_MISSING, driver_url
 from memory_api.core.errors import ConfigurationError
-from memory_api.core.resources import packaged_path
+from memory_api.core.resources import packaged_path, read_sql, schema_digest
 
 
 class UnknownRevision(Exception):
     """The database was migrated by another version. The message says what to do."""
+
+
+def record_schema_digest(ctx: MigrationContext, **_: object) -> None:
+    """Called by Alembic after each migration."""
+    if ctx.connection is not None:
+        ctx.connection.execute(text(f"comment on table alembic_version is '{schema_digest()}'"))
 
 
 def alembic_config(connection: Connection | None = None) -> Config:
@@ -70,16 +76,19 @@ async def upgrade(owner_url: str, revision: str = "head") -> None:
 
 
 def _reject_unknown_revision(connection: Connection) -> None:
-    current = MigrationContext.configure(connection).get_current_revision()
-    script = ScriptDirectory.from_config(alembic_config())
-    if current is None or current in {known.revision for known in script.walk_revisions()}:
+    if MigrationContext.configure(connection).get_current_revision() is None:
         return
-    if re.fullmatch(r"00[01]\d|002[0-4]", current):
+    current, digest = connection.execute(text(read_sql("core/catalog.sql", "schema_version"))).one()
+    script = ScriptDirectory.from_config(alembic_config())
+    is_changed = current == script.get_current_head() and digest != schema_digest()
+    if is_changed or re.fullmatch(r"00[01]\d|002[0-4]", current):
         raise UnknownRevision(
-            f"The database has the schema of a version before 0.1.0 (revision {current}), which"
-            " was never released and cannot be upgraded. Export your playbooks with that version"
-            " and start with an empty database."
+            f"The database has the schema of a commit that was never released (revision {current}),"
+            " and cannot be upgraded. Export your playbooks with that commit and start with an"
+            " empty database."
         )
+    if current in {known.revision for known in script.walk_revisions()}:
+        return
     raise UnknownRevision(
         f"The database has revision {current}, which this release does not know. Use the release"
         " that migrated it, or a newer one."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -29,3 +30,19 @@ def packaged_path(name: str) -> Path:
     """Return a folder such as `migrations`: in the installed package or at the checkout's root."""
     packaged = PACKAGE / name
     return packaged if packaged.is_dir() else PACKAGE.parents[1] / name
+
+
+def schema_files() -> list[Path]:
+    """The files that define the schema. Those of a release never change."""
+    folder = packaged_path("migrations")
+    helpers = (path for path in folder.glob("*.py") if path.name not in ("env.py", "__init__.py"))
+    return sorted([*folder.glob("versions/*.py"), *folder.glob("sql/*.sql"), *helpers])
+
+
+@cache
+def schema_digest() -> str:
+    """Stored in each database as the comment of `alembic_version`. Before a release, one revision
+    may have several.
+    """
+    content = b"".join(path.read_bytes() for path in schema_files())
+    return hashlib.sha256(content).hexdigest()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Final, cast
 
 from pydantic import SecretStr
@@ -41,11 +40,6 @@ def open_embedder(
     if dimensions is not None and not 1 <= dimensions <= MAX_DIMENSIONS:
         raise ValueError(
             f"Embedding dimensions must be between 1 and {MAX_DIMENSIONS}, not {dimensions}."
-        )
-    if provider == "openai" and find_spec("openai") is None:
-        raise ValueError(
-            "The embedding provider openai is not installed."
-            " Run `pip install 'hansei-server[openai]'`."
         )
     module = import_module(f"{_PACKAGE}.{provider}")
     if provider == "openai":

@@ -95,9 +95,8 @@ def check_model_settings(settings: Settings) -> list[str]:
         raise ConfigurationError(
             f"HANSEI_LLM_PROVIDER={provider} has no default model. Set HANSEI_LLM_MODEL."
         )
-    _check_extra(provider)
     if provider == "bedrock":
-        _check_claude(names)
+        _check_bedrock(names)
         return names
     key, base_url = _credentials_by_provider(settings)[provider]
     if key is None and (provider != "openai" or base_url is None):
@@ -115,25 +114,11 @@ _KEY_SETTINGS = {
 }
 
 
-_EXTRAS = {
-    "anthropic": ("anthropic", "anthropic"),
-    "openai": ("openai", "openai"),
-    "azure": ("openai", "openai"),
-    "bedrock": ("bedrock", "botocore"),
-}
-"""The extra of a provider, and a module that only this extra installs."""
-
-
-def _check_extra(provider: str) -> None:
-    extra, module = _EXTRAS[provider]
-    if importlib.util.find_spec(module) is None:
+def _check_bedrock(models: Sequence[str]) -> None:
+    if importlib.util.find_spec("botocore") is None:
         raise ConfigurationError(
-            f"HANSEI_LLM_PROVIDER={provider} needs the extra `{extra}`:"
-            f" pip install 'hansei-server[{extra}]'."
+            "HANSEI_LLM_PROVIDER=bedrock needs an extra: pip install 'hansei-server[bedrock]'."
         )
-
-
-def _check_claude(models: Sequence[str]) -> None:
     for model in models:
         # An ARN of an inference profile does not name its model.
         if "anthropic" not in model and not model.startswith("arn:"):

@@ -163,7 +163,7 @@ def _cell(visit: Visit, name: str, row: dict[str, Any]) -> Any:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or None  # type: ignore[misc]
     if name in DIGITS:
-        return format_number(value, visit.translation.locale, DIGITS[name])
+        return format_number(value, DIGITS[name])
     return value
 
 
@@ -189,7 +189,7 @@ def _share(visit: Visit, name: str, row: dict[str, Any]) -> Markup:
     def show(share: float) -> str:
         if name == "difference":
             return format_points(share, visit.translation)
-        return format_share(share, visit.translation.locale)
+        return format_share(share)
 
     value = row[name]
     low_name, high_name = INTERVALS.get(name, ("", ""))

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from babel.numbers import format_percent
-
-from memory_api.console.rendering import format_day, format_number, format_usd
+from memory_api.console.rendering import format_day, format_number, format_share, format_usd
 from memory_api.console.translations import Translation
 
 Rows = Sequence[Mapping[str, Any]]
@@ -35,16 +33,16 @@ class AnswerRows:
         return self.translation.gettext(text) % shown
 
     def number(self, value: float, digits: int = 0) -> str:
-        return format_number(value, self.translation.locale, digits)
+        return format_number(value, digits)
 
     def percent(self, share: float) -> str:
-        return format_percent(share, "0 %", locale=self.translation.locale)
+        return format_share(share)
 
     def usd(self, value: float) -> str:
-        return format_usd(value, self.translation.locale)
+        return format_usd(value)
 
     def day(self, value: date) -> str:
-        return format_day(value, self.translation.locale)
+        return format_day(value, self.translation)
 
     def total(self, column: str) -> int:
         return sum(int(row[column] or 0) for row in self.rows)

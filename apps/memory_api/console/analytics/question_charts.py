@@ -194,7 +194,7 @@ def draw_answer(
     """The chart of an answer, with sums over the rows; None if the rows are the answer."""
     if question not in FORMS:
         return None
-    form, _, locale = chart_form(question, rows), translation.gettext, translation.locale
+    form, _ = chart_form(question, rows), translation.gettext
     selected = select_rows(form, rows)
     playbooks = list(dict.fromkeys(row["playbook"] for row in selected))
     keys = _series_keys(form, selected, playbooks)
@@ -203,12 +203,12 @@ def draw_answer(
 
     def format(value: float | None) -> str:
         if form.is_usd:
-            return format_usd(value, locale)
+            return format_usd(value)
         if form.is_percent:
-            return format_share(value, locale)
+            return format_share(value)
         if form.values == _DIFFERENCE:
             return format_points(value, translation)
-        return format_number(value, locale)
+        return format_number(value)
 
     is_split = form.is_by_playbook and len(playbooks) > 1
     drawn_count = len({key.playbook for key in keys}) if is_split else len(playbooks)
@@ -347,12 +347,11 @@ def _ranges(sums: Sums, step: float) -> range:
 
 
 def _label(group: Any, form: ChartForm, translation: Translation) -> str:
-    locale = translation.locale
     if isinstance(group, date):
-        return format_day(group, locale)
+        return format_day(group, translation)
     if form.step is not None:
         ends = (group * form.step, (group + 1) * form.step)
-        return "–".join(format_number(end, locale, 1) for end in ends)
+        return "–".join(format_number(end, 1) for end in ends)
     if isinstance(group, float | int):
-        return format_number(group, locale)
+        return format_number(group)
     return value_name(form.by, str(group), translation)

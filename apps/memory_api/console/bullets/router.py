@@ -57,16 +57,16 @@ async def show_bullet(
 def _verdict_chart(visit: Visit, life: BulletLife) -> Chart | None:
     if not life.weeks:
         return None
-    _, locale = visit.translation.gettext, visit.translation.locale
+    _ = visit.translation.gettext
     return draw_chart(
         "bar",
         _("Verdicts by week"),
-        [format_short_day(day, locale) for day, _helpful, _harmful in life.weeks],
+        [format_short_day(day, visit.translation) for day, _helpful, _harmful in life.weeks],
         [
             Series(_("Helpful"), [float(helpful) for _day, helpful, _harmful in life.weeks]),
             Series(_("Harmful"), [float(harmful) for _day, _helpful, harmful in life.weeks], True),
         ],
-        format=lambda value: format_number(value, locale),
+        format=format_number,
         summary=_("Last 12 weeks, by their Monday"),
     )
 

@@ -59,7 +59,7 @@ def _sum_by(usage: list[Usage], *names: str) -> list[dict[str, Any]]:
 
 
 def _draw_costs(visit: Visit, usage: list[Usage]) -> Chart:
-    _, locale = visit.translation.gettext, visit.translation.locale
+    _ = visit.translation.gettext
     costs = dict.fromkeys(last_days(MONTH_DAYS), 0.0)
     for item in usage:
         if item.day is not None and item.day in costs:
@@ -67,9 +67,9 @@ def _draw_costs(visit: Visit, usage: list[Usage]) -> Chart:
     return draw_chart(
         "bar",
         _("Cost of model calls by day"),
-        [format_short_day(day, locale) for day in costs],
+        [format_short_day(day, visit.translation) for day in costs],
         [Series(_("Cost"), list(costs.values()))],
-        format=lambda value: format_usd(value, locale),
+        format=format_usd,
         summary=_("Last 30 days, US dollars"),
     )
 

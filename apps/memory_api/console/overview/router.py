@@ -39,7 +39,7 @@ async def show_overview(
 
 
 def _success_chart(visit: Visit, data: OverviewData) -> Chart:
-    _, locale = visit.translation.gettext, visit.translation.locale
+    _ = visit.translation.gettext
     rows = {row["week"]: row for row in data.improvement.weeks}
     weeks = mondays(min(rows)) if rows else []
     sides = [(_("With advice"), "with_rate"), (_("Without advice"), "without_rate")]
@@ -48,8 +48,8 @@ def _success_chart(visit: Visit, data: OverviewData) -> Chart:
     return draw_chart(
         "bar",
         _("Share of successful agent runs by week"),
-        [format_short_day(week, locale) for week in weeks],
+        [format_short_day(week, visit.translation) for week in weeks],
         [Series(text, [rows.get(week, {}).get(name) for week in weeks]) for text, name in sides],
-        format=lambda value: format_share(value, locale),
+        format=format_share,
         summary=_("By week, from its Monday. A week without such runs has no bar."),
     )
