@@ -85,16 +85,16 @@ begin
     from playbooks p
     cross join lateral (
         select x.version from playbook_versions x
-        where x.tenant_id = p.tenant_id and x.scope_id = p.scope_id and x.created_at <= p_at
+        where x.tenant_id = tenant and x.scope_id = p.scope_id and x.created_at <= p_at
         order by x.created_at desc limit 1
     ) v
-    join memories b on b.tenant_id = p.tenant_id and b.scope_id = p.scope_id and b.key is not null
+    join memories b on b.tenant_id = tenant and b.scope_id = p.scope_id and b.key is not null
     cross join lateral (
         select b.section, b.title, b.when_to_use, b.content, b.tags, b.status, b.pinned where b.playbook_version <= v.version
         union all
         (select o.section, o.title, o.when_to_use, o.content, o.tags, o.status, o.pinned
          from bullet_spans o
-         where b.playbook_version > v.version and o.tenant_id = b.tenant_id and o.bullet_id = b.id
+         where b.playbook_version > v.version and o.tenant_id = tenant and o.bullet_id = b.id
            and o.until_version > v.version and o.from_version <= v.version
          order by o.until_version limit 1)
     ) s

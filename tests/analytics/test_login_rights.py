@@ -107,8 +107,7 @@ WRITES = (
     "select * from pg_authid",
     "select passwd from pg_shadow",
     "select * from analytics.logins",
-    "select * from questions.bullets",
-    "select * from questions.movers(now(), now())",
+    "select * from questions.bullets(null, now(), now(), null, null)",
     "select analytics.bind_login()",
     "select public.hansei_search(null, null, null, null)",
 )

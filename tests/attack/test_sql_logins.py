@@ -354,7 +354,7 @@ async def test_login_has_no_statistics_and_no_table(
         "select * from public.memories",
         "select id from public.traces",
         "select * from public.llm_call_details",
-        "select * from questions.bullets",
+        "select * from questions.bullets(null, now(), now(), null, null)",
         "select * from analytics.logins",
         "select analytics.bind_login()",
     ):

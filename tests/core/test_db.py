@@ -9,14 +9,17 @@ from typing import Any
 import asyncpg
 import pytest
 from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
 
 from memory_api.api.problems import to_problem
 from memory_api.auth.tables import TenantRow
 from memory_api.core.db import CommitRefused, Sessions, asyncpg_connection, open_engine
 from memory_api.core.db_errors import (
+    CITUS_CHANGED,
     DatabaseUnavailable,
     NoFreeConnection,
     is_connection_error,
+    to_unavailable,
 )
 from memory_api.run_queue.upkeep_schedule import UpkeepSchedule
 from tests.conftest import Database, TestTenant
@@ -127,6 +130,14 @@ async def test_dead_connection_is_reported_and_replaced(
     assert is_connection_error(ended)
     async with alone.for_tenant(tenant.id) as session:
         assert await bound(await asyncpg_connection(session)) == str(tenant.id)
+
+
+@pytest.mark.parametrize("message", CITUS_CHANGED)
+def test_node_that_changes_in_a_statement_is_an_unavailable_database(message: str) -> None:
+    """Citus reports it as an internal error. Other internal errors stay as they are."""
+    lost = asyncpg.InternalServerError(f"{message} 17")
+    assert isinstance(to_unavailable(DBAPIError("select", None, lost)), DatabaseUnavailable)
+    assert to_unavailable(asyncpg.InternalServerError("cache lookup failed")) is None
 
 
 async def kill(database: Database, pid: int) -> None:

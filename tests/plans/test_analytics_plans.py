@@ -15,12 +15,8 @@ import asyncpg
 import pytest
 
 from bench.analytics_rows import History, fill
-from memory_api.analytics.questions import (
-    Question,
-    QuestionFilter,
-    build_statement,
-    used_parameters,
-)
+from memory_api.analytics.questions import Question, QuestionFilter, has_period
+from memory_api.core.migrations import function_statements
 from tests.plans.conftest import nodes
 from tests.support.postgres import Server
 
@@ -60,13 +56,21 @@ async def year(server: Server, worker_id: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
-def as_service(question: Question, filter: QuestionFilter) -> tuple[str, list[object]]:
-    """The statement that the service runs, and its values."""
-    statement, values = build_statement(question, filter), filter.parameters(TENANTS[0])
-    names = sorted(used_parameters(statement))
-    for number, name in enumerate(names, 1):
-        statement = re.sub(rf"(?<![:\w]):{name}\b", f"${number}", statement)
-    return statement, [values[name] for name in names]
+def statement_of(question: Question, filter: QuestionFilter) -> str:
+    """The statement of the function that answers the question, with the values of its variables."""
+    function = function_statements()[f"questions.{question}"]
+    statement = function.partition("return query\n")[2].partition(";\nend $$")[0]
+    since, until = (
+        (filter.since, filter.until) if has_period(question) else ("-infinity", "infinity")
+    )
+    values = {
+        "p_tenant_id": f"'{TENANTS[0]}'::uuid",
+        **dict.fromkeys(("p_since", "v_first"), f"'{since}'::timestamptz"),
+        **dict.fromkeys(("p_until", "v_end"), f"'{until}'::timestamptz"),
+        "p_project_id": f"'{filter.project}'",
+        "p_playbook": f"'{filter.playbook}'" if filter.playbook else "null",
+    }
+    return re.sub(rf"\b({'|'.join(values)})\b", lambda name: values[name[0]], statement)
 
 
 def rows_read(plan: dict[str, Any]) -> dict[str, float]:
@@ -81,9 +85,9 @@ def rows_read(plan: dict[str, Any]) -> dict[str, float]:
 
 @pytest.mark.parametrize("question", Question)
 async def test_question_reads_its_month(year: Any, question: Question) -> None:
-    statement, values = as_service(question, MAY)
     await year.execute("set max_parallel_workers_per_gather = 0")
-    explained = await year.fetchval(f"explain (analyze, format json) {statement}", *values)
+    statement = statement_of(question, MAY)
+    explained = await year.fetchval(f"explain (analyze, format json) {statement}")
     read = rows_read(json.loads(explained)[0]["Plan"])
     for table in LARGE:
         if table not in WHOLE_LIFE.get(question, ()):
@@ -94,9 +98,8 @@ async def test_question_reads_its_month(year: Any, question: Question) -> None:
 
 async def test_near_duplicates_of_all_playbooks_read_each_bullet_once(year: Any) -> None:
     """Not once for each vector, which takes a minute with 10,000 bullets."""
-    filter = replace(MAY, playbook=None)
-    statement, values = as_service(Question.NEAR_DUPLICATES, replace(filter, limit=10**6))
-    explained = await year.fetchval(f"explain (analyze, format json) {statement}", *values)
+    statement = statement_of(Question.NEAR_DUPLICATES, replace(MAY, playbook=None))
+    explained = await year.fetchval(f"explain (analyze, format json) {statement}")
     bullets = await year.fetchval("select count(*) from memories where key is not null")
-    pairs = len(await year.fetch(statement, *values))
+    pairs = len(await year.fetch(statement))
     assert 0 < rows_read(json.loads(explained)[0]["Plan"])["memories"] <= bullets + 2 * pairs

@@ -9,11 +9,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from memory_api.analytics.questions import Question
+from memory_api.core.migrations import function_statements
 from tests.rules.isolation import NOT_OF_A_TENANT
 from tests.rules.sources import files, name_of
 from tests.rules.test_distribution import STATEMENTS, TENANT_TABLES
 from tests.support.cases import each_case
 
+PLAYBOOK_AT = "analytics.playbook_at"
 COORDINATOR_TABLES = "|".join(NOT_OF_A_TENANT - {"tenants"})
 TIME = r"\b(now|clock_timestamp|statement_timestamp|random|gen_random_uuid)\s*\("
 VOLATILE = r"\b(clock_timestamp|random|gen_random_uuid)\s*\("
@@ -71,6 +74,38 @@ def test_first_time_is_set_with_least(name: str) -> None:
 @each_case("name", DISTRIBUTED)
 def test_tables_of_the_coordinator_are_not_joined_with_distributed_ones(name: str) -> None:
     assert not joins_both(DISTRIBUTED[name])
+
+
+FUNCTIONS = function_statements()
+COUNTED = {"survival", "verdicts", "movers", "verdict_drift", "funnel"}
+"""Questions that read the view `counted_verdicts`, whose subqueries compare the tenants of two
+tables: Citus sends them to all shards. It plans no table that compares beside one that does not.
+"""
+
+
+@each_case("name", FUNCTIONS)
+def test_function_with_tables_is_planned_with_its_arguments(name: str) -> None:
+    """Citus plans a statement before PostgreSQL inlines the SQL functions in it."""
+    if re.search(rf"\b(from|join)\s+({TENANT_TABLES})\b", FUNCTIONS[name]):
+        assert "language plpgsql" in FUNCTIONS[name]
+
+
+@each_case("name", [name for name in FUNCTIONS if name.startswith(("questions.", "analytics."))])
+def test_function_of_a_question_returns_a_table(name: str) -> None:
+    """Citus finds a circle between a function of the row type of a view, and a view on it."""
+    assert "returns setof" not in FUNCTIONS[name]
+
+
+@each_case("name", [f"questions.{q}" for q in Question if q not in COUNTED] + [PLAYBOOK_AT])
+def test_question_names_tenant_of_every_table(name: str) -> None:
+    """A condition on two tables does not reach a lateral subquery, so Citus finds no node."""
+    text = re.sub(r"--.*", "", FUNCTIONS[name])
+    views = "llm_call_details|playbook_costs"
+    read = re.findall(rf"\b(?:from|join)\s+({TENANT_TABLES}|{views})\s+(\w+)", text)
+    assert read
+    assert "counted_verdicts" not in text
+    for table, alias in read:
+        assert re.search(rf"\b{alias}\.tenant_id = (p_tenant_id|tenant)\b", text), table
 
 
 def calls(method: str) -> Iterator[tuple[Path, ast.Call]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from enum import StrEnum
 from uuid import UUID
 
@@ -19,13 +19,13 @@ SQL_FILE = "analytics/questions.sql"
 MAX_ROWS = 10_000
 _CONDITION = " -- if "
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
-_PERIOD = {"since", "until", "first_day", "last_day"}
-_SOURCE = re.compile(r"from questions\.(\w+)(\(:since, :until\))?")
+_ALWAYS = "'-infinity', 'infinity'"
+_SOURCE = re.compile(r"from questions\.(\w+)\(:tenant, (.*), :project, :playbook\)")
 _FILTERS = ("playbook", "section", "key")
 
 
 class Question(StrEnum):
-    """A question of analytics, and the view of the schema `questions` that answers it."""
+    """A question of analytics, and the function of the schema `questions` that answers it."""
 
     BULLETS = "bullets"
     BULLET_VERSIONS = "bullet_versions"
@@ -64,13 +64,7 @@ class QuestionFilter:
     def parameters(self, tenant_id: UUID) -> dict[str, object]:
         """The values of all parameters. One row more than `limit` shows that there are more."""
         values: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
-        last_moment = self.until - timedelta(microseconds=1)
-        return values | {
-            "tenant": tenant_id,
-            "first_day": self.since.date(),
-            "last_day": last_moment.date(),
-            "limit": self.limit + 1,
-        }
+        return values | {"tenant": tenant_id, "limit": self.limit + 1}
 
 
 def question_title(question: Question) -> str:
@@ -85,11 +79,7 @@ def question_filters(question: Question) -> list[str]:
 
 def has_period(question: Question) -> bool:
     """Whether the answer depends on a period. The others are about now."""
-    return _uses_period(read_sql(SQL_FILE, question))
-
-
-def _uses_period(statement: str) -> bool:
-    return not _PERIOD.isdisjoint(used_parameters(statement))
+    return ":since" in read_sql(SQL_FILE, question)
 
 
 def build_statement(question: Question, filter: QuestionFilter) -> str:
@@ -120,12 +110,15 @@ def render_statement(statement: str, filter: QuestionFilter, tenant_id: UUID) ->
     period and a playbook (migrations/login_views.py).
     """
     values = filter.parameters(tenant_id) | {"limit": filter.limit}
-    arguments = [":since", ":until"] if _uses_period(statement) else []
-    if filter.playbook is not None:
-        arguments.append("p_playbook => :playbook")
-    called = f"({', '.join(arguments)})" if arguments else ""
-    text = statement.replace("tenant_id = :tenant and ", "")
-    text = _SOURCE.sub(rf"from analytics.\1{called}", text)
+
+    def call(source: re.Match[str]) -> str:
+        arguments = [] if source[2] == _ALWAYS else [source[2]]
+        if filter.playbook is not None:
+            arguments.append("p_playbook => :playbook")
+        called = f"({', '.join(arguments)})" if arguments else ""
+        return f"from analytics.{source[1]}{called}"
+
+    text = _SOURCE.sub(call, statement)
     return _PARAMETER.sub(lambda match: _to_literal(values[match[1]]), text)
 
 

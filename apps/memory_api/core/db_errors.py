@@ -42,6 +42,13 @@ CONNECTION_ERRORS = (
 )
 """Errors of the driver and the pool: no connection, none in time, or a server that stops or takes
 no writes."""
+CITUS_CHANGED = (
+    "server closed the connection unexpectedly",
+    "could not find valid entry for shard",
+)
+"""Begin the message of an InternalServerError of Citus: a node stopped, or a shard was split, while
+the statement ran.
+"""
 LOGIN_ERRORS = (asyncpg.InvalidAuthorizationSpecificationError,)
 UNDEFINED_TABLE = "42P01"
 SCHEMA_MISSING = "This database has no tables yet. Run `hansei migrate`."
@@ -67,6 +74,8 @@ def to_unavailable(error: BaseException) -> DatabaseUnavailable | None:
                 " password of its URL."
             )
         if isinstance(inner, (*CONNECTION_ERRORS, OSError, TimeoutError)):
+            return DatabaseUnavailable()
+        if isinstance(inner, asyncpg.InternalServerError) and str(inner).startswith(CITUS_CHANGED):
             return DatabaseUnavailable()
     return None
 

@@ -18,13 +18,11 @@ without a tenant, such as the queue, stay on the coordinator."""
 @dataclass(frozen=True)
 class Function:
     """A function that every node needs. `argument` names the tenant in a call that runs on the
-    node of this tenant, with `is_forced` also inside a transaction. `has_generic_plans`: it demands
-    generic plans, which Citus does not make for statements whose tenant is a parameter.
+    node of this tenant, with `is_forced` also inside a transaction.
     """
 
     signature: str
     argument: str | None
-    has_generic_plans: bool
     is_forced: bool
 
 
@@ -37,6 +35,14 @@ async def list_tables_to_distribute(connection: Any) -> list[str]:
 async def list_functions(connection: Any) -> list[Function]:
     rows = await connection.fetch(read_sql("distribution/distribution.sql", "functions"))
     return [Function(**dict(row)) for row in rows]
+
+
+async def list_functions_with_generic_plans(connection: Any) -> list[str]:
+    """Citus makes no generic plan of a statement whose tenant is a parameter."""
+    rows = await connection.fetch(
+        read_sql("distribution/distribution.sql", "functions_with_generic_plans")
+    )
+    return [signature for (signature,) in rows]
 
 
 async def load_triggers(connection: Any, table: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from memory_api.distribution.citus_catalog import (
     REFERENCE_TABLES,
     is_distributed,
     list_functions,
+    list_functions_with_generic_plans,
     list_tables_to_distribute,
     load_colocations,
     load_managed_functions,
@@ -129,11 +130,11 @@ async def _create_functions(connection: Any, report: Report) -> None:
 
 async def _delegate_functions(connection: Any, table: str, report: Report) -> None:
     """Calls of a function that binds a tenant run on the node of this tenant."""
+    for signature in await list_functions_with_generic_plans(connection):
+        await connection.execute(f"alter function {signature} reset plan_cache_mode")
+        report(f"function {signature}: plans for each call")
     managed = await load_managed_functions(connection)
     for function in await list_functions(connection):
-        if function.has_generic_plans:
-            await connection.execute(f"alter function {function.signature} reset plan_cache_mode")
-            report(f"function {function.signature}: plans for each call")
         if function.argument is not None and not managed.get(function.signature):
             await connection.execute(
                 "select create_distributed_function($1::text::regprocedure, $2,"

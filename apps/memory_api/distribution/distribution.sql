@@ -7,17 +7,21 @@ order by t.tgname
 -- name: functions
 -- The functions that statements, policies and triggers use. `argument` is the tenant of a function whose calls run on the node of its tenant:
 -- of those that bind it, and with `is_forced` also inside a transaction, of the one that changes history with the owner's rights, because
--- the owner cannot share the connections of its caller. `has_generic_plans`: it demands generic plans, which Citus does not make.
+-- the owner cannot share the connections of its caller.
 with used as (
-    select p.oid, p.proargnames[1] argument, p.prosrc like '%set_config%''hansei.%' binds_tenant, p.proname = 'hansei_erase_history' is_forced,
-           coalesce('plan_cache_mode=force_generic_plan' = any(p.proconfig), false) has_generic_plans
+    select p.oid, p.proargnames[1] argument, p.prosrc like '%set_config%''hansei.%' binds_tenant, p.proname = 'hansei_erase_history' is_forced
     from pg_proc p
     where not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')
       and (p.pronamespace = 'public'::regnamespace and (p.proargnames[1] = 'p_tenant_id' or p.prorettype = 'trigger'::regtype)
-           or p.oid = 'wilson'::regproc)
+           or p.oid in ('wilson'::regproc, 'questions.match_of'::regproc))
 )
-select u.oid::regprocedure::text signature, case when u.binds_tenant or u.is_forced then u.argument end argument, u.is_forced, u.has_generic_plans
+select u.oid::regprocedure::text signature, case when u.binds_tenant or u.is_forced then u.argument end argument, u.is_forced
 from used u
+order by 1
+
+-- name: functions_with_generic_plans
+select p.oid::regprocedure::text from pg_proc p
+where p.pronamespace in ('public'::regnamespace, 'analytics'::regnamespace) and 'plan_cache_mode=force_generic_plan' = any(p.proconfig)
 order by 1
 
 -- name: managed_tables

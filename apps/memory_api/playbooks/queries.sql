@@ -89,9 +89,10 @@ select e.key, e.status,
            'without', jsonb_build_object('runs', e.without_runs, 'successes', e.without_successes, 'rate', e.without_rate),
            'difference', e.difference,
            'interval', jsonb_build_object('low', e.low, 'high', e.high), 'always_with', e.always_with)) sides
-from questions.effects(coalesce(cast(:since as timestamptz), '-infinity'), coalesce(cast(:until as timestamptz), 'infinity')) e
-where e.tenant_id = :tenant and e.project_id = :project and e.playbook = :playbook
-  and (cast(:after as text) is null or e.key > cast(:after as text)) and (cast(:key as text) is null or e.key = cast(:key as text))
+from questions.effects(
+    :tenant, coalesce(cast(:since as timestamptz), '-infinity'), coalesce(cast(:until as timestamptz), 'infinity'), :project, :playbook
+) e
+where (cast(:after as text) is null or e.key > cast(:after as text)) and (cast(:key as text) is null or e.key = cast(:key as text))
 group by e.key, e.status
 order by e.key
 limit :limit
