@@ -186,7 +186,7 @@ def send(port: int, key: str, body: bytes, reflect: str) -> dict[str, Any]:
     response = connection.getresponse()
     result = json.loads(response.read())
     connection.close()
-    if response.status != 200 or result.get("rejected"):
+    if response.status != 200 or result.get("rejected_count"):
         raise RuntimeError(f"{response.status}: {str(result)[:300]}")
     return result
 

@@ -138,7 +138,7 @@ class Load:
             headers={"Content-Type": "application/x-ndjson"},
         )
         if answer is not None and answer.is_success:
-            self.client.acknowledged[slug] += answer.json()["stored"]
+            self.client.acknowledged[slug] += answer.json()["stored_count"]
 
     async def reflect(self, slug: str, key: str) -> None:
         number = next(self.numbers)

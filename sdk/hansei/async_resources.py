@@ -81,7 +81,7 @@ from hansei.models import (
     Provenance,
     QueryReflectionsResponse,
     Question,
-    QuestionList,
+    QuestionInfo,
     RankBy,
     Readiness,
     RechunkedCollection,
@@ -347,7 +347,7 @@ class AsyncAgentsRunsResource(AsyncResource):
     async def record_feedback(
         self,
         agent_run_id: Id,
-        verdict: Literal["right", "wrong"],
+        feedback: Literal["right", "wrong"],
         *,
         answer: str | None = None,
         **options: Unpack[RequestOptions],
@@ -367,7 +367,7 @@ class AsyncAgentsRunsResource(AsyncResource):
                 "POST",
                 api_path("agents", "runs", agent_run_id, "feedback"),
                 AgentRun,
-                {"verdict": verdict, "answer": answer},
+                {"feedback": feedback, "answer": answer},
             ),
             options,
         )
@@ -425,14 +425,15 @@ class AsyncAgentsRunsInterventionsResource(AsyncResource):
 class AsyncAnalyticsResource(AsyncResource):
     """`client.analytics`."""
 
-    async def list_questions(self, **options: Unpack[RequestOptions]) -> QuestionList:
+    def list_questions(self, **options: Unpack[RequestOptions]) -> AsyncPager[QuestionInfo]:
         """Lists the questions that `GET /api/v1/analytics/{question}` answers.
 
         Example:
-            await client.analytics.list_questions()
+            async for item in client.analytics.list_questions():
+                ...
         """
         check_options(options, self.list_questions)
-        return await self._send(get_request(api_path("analytics"), QuestionList), options)
+        return self._list(whole_list_request("GET", api_path("analytics"), QuestionInfo), options)
 
     async def get(
         self,
@@ -721,7 +722,7 @@ class AsyncCollectionsResource(AsyncResource):
         )
 
     async def get(
-        self, name: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
+        self, collection: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
     ) -> Collection:
         """Returns a collection with the numbers of its documents and chunks.
 
@@ -729,18 +730,18 @@ class AsyncCollectionsResource(AsyncResource):
             project_id: Project. Default: the project of the key, else `default`.
 
         Example:
-            await client.collections.get("support")
+            await client.collections.get("handbook")
         """
         check_options(options, self.get)
         return await self._send(
             get_request(
-                api_path("collections", name), Collection, params={"project_id": project_id}
+                api_path("collections", collection), Collection, params={"project_id": project_id}
             ),
             options,
         )
 
     async def delete(
-        self, name: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
+        self, collection: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
     ) -> None:
         """Deletes a collection. A worker removes its chunks from searches.
 
@@ -748,19 +749,22 @@ class AsyncCollectionsResource(AsyncResource):
             project_id: Project. Default: the project of the key, else `default`.
 
         Example:
-            await client.collections.delete("support")
+            await client.collections.delete("handbook")
         """
         check_options(options, self.delete)
         return await self._send(
             write_request(
-                "DELETE", api_path("collections", name), None, params={"project_id": project_id}
+                "DELETE",
+                api_path("collections", collection),
+                None,
+                params={"project_id": project_id},
             ),
             options,
         )
 
     async def rechunk(
         self,
-        name: str,
+        collection: str,
         *,
         project_id: str | None = None,
         chunk_tokens: int | None = None,
@@ -775,13 +779,13 @@ class AsyncCollectionsResource(AsyncResource):
                 English or one character of Japanese. Default: 256.
 
         Example:
-            await client.collections.rechunk("support")
+            await client.collections.rechunk("handbook")
         """
         check_options(options, self.rechunk)
         return await self._send(
             write_request(
                 "POST",
-                api_path("collections", name, "rechunk"),
+                api_path("collections", collection, "rechunk"),
                 RechunkedCollection,
                 {"chunk_tokens": chunk_tokens},
                 params={"project_id": project_id},
@@ -791,7 +795,7 @@ class AsyncCollectionsResource(AsyncResource):
 
     async def search(
         self,
-        name: str,
+        collection: str,
         query_text: str,
         *,
         project_id: str | None = None,
@@ -809,12 +813,12 @@ class AsyncCollectionsResource(AsyncResource):
             min_match: `strong`: only chunks that fit the query well. Default: none.
 
         Example:
-            await client.collections.search("support", "refund of a pending order")
+            await client.collections.search("handbook", "refund of a pending order")
         """
         check_options(options, self.search)
         return await self._send(
             read_request(
-                api_path("collections", name, "search"),
+                api_path("collections", collection, "search"),
                 SearchCollectionResponse,
                 {
                     "query_text": query_text,
@@ -871,7 +875,7 @@ class AsyncCollectionsDocumentsResource(AsyncResource):
 
     def list(
         self,
-        name: str,
+        collection: str,
         *,
         state: Literal["queued", "running", "done", "failed", "deleting"] | None = None,
         project_id: str | None = None,
@@ -886,13 +890,13 @@ class AsyncCollectionsDocumentsResource(AsyncResource):
             limit: Maximum number of items. Default: all.
 
         Example:
-            async for item in client.collections.documents.list("support"):
+            async for item in client.collections.documents.list("handbook"):
                 ...
         """
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("collections", name, "documents"),
+                api_path("collections", collection, "documents"),
                 Document,
                 limit,
                 params={"state": state, "project_id": project_id},
@@ -902,7 +906,7 @@ class AsyncCollectionsDocumentsResource(AsyncResource):
 
     async def get(
         self,
-        name: str,
+        collection: str,
         document_id: Id,
         *,
         project_id: str | None = None,
@@ -914,12 +918,12 @@ class AsyncCollectionsDocumentsResource(AsyncResource):
             project_id: Project. Default: the project of the key, else `default`.
 
         Example:
-            await client.collections.documents.get("support", document.id)
+            await client.collections.documents.get("handbook", document.id)
         """
         check_options(options, self.get)
         return await self._send(
             get_request(
-                api_path("collections", name, "documents", document_id),
+                api_path("collections", collection, "documents", document_id),
                 Document,
                 params={"project_id": project_id},
             ),
@@ -928,7 +932,7 @@ class AsyncCollectionsDocumentsResource(AsyncResource):
 
     async def delete(
         self,
-        name: str,
+        collection: str,
         document_id: Id,
         *,
         project_id: str | None = None,
@@ -940,13 +944,13 @@ class AsyncCollectionsDocumentsResource(AsyncResource):
             project_id: Project. Default: the project of the key, else `default`.
 
         Example:
-            await client.collections.documents.delete("support", document.id)
+            await client.collections.documents.delete("handbook", document.id)
         """
         check_options(options, self.delete)
         return await self._send(
             write_request(
                 "DELETE",
-                api_path("collections", name, "documents", document_id),
+                api_path("collections", collection, "documents", document_id),
                 None,
                 params={"project_id": project_id},
             ),
@@ -1539,7 +1543,7 @@ class AsyncPlaybooksResource(AsyncResource):
 
     async def update(
         self,
-        name: str,
+        playbook: str,
         *,
         if_match: int | None = None,
         project_id: str | None | Omit = OMIT,
@@ -1571,7 +1575,7 @@ class AsyncPlaybooksResource(AsyncResource):
         return await self._send(
             write_request(
                 "PATCH",
-                api_path("playbooks", name),
+                api_path("playbooks", playbook),
                 PlaybookSummary,
                 {
                     "project_id": project_id,
@@ -1590,7 +1594,7 @@ class AsyncPlaybooksResource(AsyncResource):
 
     async def delete(
         self,
-        name: str,
+        playbook: str,
         *,
         reason: str | None = None,
         project_id: str | None = None,
@@ -1611,7 +1615,7 @@ class AsyncPlaybooksResource(AsyncResource):
         return await self._send(
             write_request(
                 "DELETE",
-                api_path("playbooks", name),
+                api_path("playbooks", playbook),
                 None,
                 params={"reason": reason, "project_id": project_id},
                 if_match=if_match,
@@ -1621,7 +1625,7 @@ class AsyncPlaybooksResource(AsyncResource):
 
     async def render(
         self,
-        name: str,
+        playbook: str,
         query_text: str | None = None,
         *,
         project_id: str | None = None,
@@ -1665,7 +1669,7 @@ class AsyncPlaybooksResource(AsyncResource):
         check_options(options, self.render)
         return await self._send(
             read_request(
-                api_path("playbooks", name, "render"),
+                api_path("playbooks", playbook, "render"),
                 RenderPlaybookResponse,
                 {
                     "query_text": query_text,
@@ -1685,7 +1689,7 @@ class AsyncPlaybooksResource(AsyncResource):
 
     async def search(
         self,
-        name: str,
+        playbook: str,
         query_text: str,
         *,
         project_id: str | None = None,
@@ -1734,7 +1738,7 @@ class AsyncPlaybooksResource(AsyncResource):
         check_options(options, self.search)
         return await self._send(
             read_request(
-                api_path("playbooks", name, "search"),
+                api_path("playbooks", playbook, "search"),
                 SearchBulletsResponse,
                 {
                     "query_text": query_text,
@@ -1761,7 +1765,7 @@ class AsyncPlaybooksResource(AsyncResource):
 
     async def apply_deltas(
         self,
-        name: str,
+        playbook: str,
         deltas: Sequence[params.Delta | Mapping[str, Any]],
         *,
         dry_run: bool | None = None,
@@ -1788,7 +1792,7 @@ class AsyncPlaybooksResource(AsyncResource):
         return await self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "deltas"),
+                api_path("playbooks", playbook, "deltas"),
                 ApplyDeltasResponse,
                 {"deltas": deltas, "project_id": project_id, "reason": reason},
                 params={"dry_run": dry_run},
@@ -1850,7 +1854,7 @@ class AsyncPlaybooksResource(AsyncResource):
         )
 
     async def consolidate(
-        self, name: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
+        self, playbook: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
     ) -> Run:
         """Queues a run that merges duplicates. With a model, the run also merges, generalizes,
         splits and deletes near bullets.
@@ -1868,7 +1872,7 @@ class AsyncPlaybooksResource(AsyncResource):
         return await self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "consolidate"),
+                api_path("playbooks", playbook, "consolidate"),
                 Run,
                 params={"project_id": project_id},
             ),
@@ -1889,7 +1893,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         *,
         section: str | None = None,
         status: SettableStatus | None = None,
@@ -1916,7 +1920,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "bullets"),
+                api_path("playbooks", playbook, "bullets"),
                 StoredBullet,
                 limit,
                 params={
@@ -1932,7 +1936,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
 
     async def get(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         project_id: str | None = None,
@@ -1952,7 +1956,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         check_options(options, self.get)
         return await self._send(
             get_request(
-                api_path("playbooks", name, "bullets", key),
+                api_path("playbooks", playbook, "bullets", key),
                 StoredBullet,
                 params={"project_id": project_id},
             ),
@@ -1961,7 +1965,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
 
     async def create(
         self,
-        name: str,
+        playbook: str,
         content: str,
         *,
         if_match: int | None = None,
@@ -1994,7 +1998,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         return await self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "bullets"),
+                api_path("playbooks", playbook, "bullets"),
                 BulletReceipt,
                 {
                     "content": content,
@@ -2014,7 +2018,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
 
     async def update(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         if_match: int | None = None,
@@ -2046,7 +2050,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         return await self._send(
             write_request(
                 "PATCH",
-                api_path("playbooks", name, "bullets", key),
+                api_path("playbooks", playbook, "bullets", key),
                 BulletReceipt,
                 {
                     "project_id": project_id,
@@ -2067,7 +2071,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
 
     async def delete(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         reason: str | None = None,
@@ -2089,7 +2093,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         return await self._send(
             write_request(
                 "DELETE",
-                api_path("playbooks", name, "bullets", key),
+                api_path("playbooks", playbook, "bullets", key),
                 None,
                 params={"reason": reason, "project_id": project_id},
                 if_match=if_match,
@@ -2099,7 +2103,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
 
     async def get_provenance(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         project_id: str | None = None,
@@ -2116,7 +2120,7 @@ class AsyncPlaybooksBulletsResource(AsyncResource):
         check_options(options, self.get_provenance)
         return await self._send(
             get_request(
-                api_path("playbooks", name, "bullets", key, "provenance"),
+                api_path("playbooks", playbook, "bullets", key, "provenance"),
                 Provenance,
                 params={"project_id": project_id},
             ),
@@ -2129,7 +2133,7 @@ class AsyncPlaybooksBulletsVerdictsResource(AsyncResource):
 
     async def create(
         self,
-        name: str,
+        playbook: str,
         key: str,
         tag: VerdictTag,
         *,
@@ -2160,7 +2164,7 @@ class AsyncPlaybooksBulletsVerdictsResource(AsyncResource):
         return await self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "bullets", key, "verdicts"),
+                api_path("playbooks", playbook, "bullets", key, "verdicts"),
                 RecordVerdictResponse,
                 {
                     "tag": tag,
@@ -2176,7 +2180,7 @@ class AsyncPlaybooksBulletsVerdictsResource(AsyncResource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         project_id: str | None = None,
@@ -2196,7 +2200,7 @@ class AsyncPlaybooksBulletsVerdictsResource(AsyncResource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "bullets", key, "verdicts"),
+                api_path("playbooks", playbook, "bullets", key, "verdicts"),
                 Verdict,
                 limit,
                 params={"project_id": project_id},
@@ -2210,7 +2214,7 @@ class AsyncPlaybooksBulletsVersionsResource(AsyncResource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         project_id: str | None = None,
@@ -2232,7 +2236,7 @@ class AsyncPlaybooksBulletsVersionsResource(AsyncResource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "bullets", key, "versions"),
+                api_path("playbooks", playbook, "bullets", key, "versions"),
                 BulletVersion,
                 limit,
                 params={"project_id": project_id},
@@ -2246,7 +2250,7 @@ class AsyncPlaybooksEffectsResource(AsyncResource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         *,
         since: str | datetime | None = None,
         until: str | datetime | None = None,
@@ -2274,7 +2278,7 @@ class AsyncPlaybooksEffectsResource(AsyncResource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "effects"),
+                api_path("playbooks", playbook, "effects"),
                 BulletEffect,
                 limit,
                 params={"since": since, "until": until, "project_id": project_id},
@@ -2288,7 +2292,7 @@ class AsyncPlaybooksLessonsResource(AsyncResource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         *,
         decision: Literal[
             "added", "updated", "merged", "already_known", "waiting", "proposed", "rejected"
@@ -2314,7 +2318,7 @@ class AsyncPlaybooksLessonsResource(AsyncResource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "lessons"),
+                api_path("playbooks", playbook, "lessons"),
                 CuratedLesson,
                 limit,
                 params={"decision": decision, "project_id": project_id},
@@ -2328,7 +2332,7 @@ class AsyncPlaybooksProposalsResource(AsyncResource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         *,
         state: ProposalState | None = None,
         project_id: str | None = None,
@@ -2349,7 +2353,7 @@ class AsyncPlaybooksProposalsResource(AsyncResource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "proposals"),
+                api_path("playbooks", playbook, "proposals"),
                 Proposal,
                 limit,
                 params={"state": state, "project_id": project_id},
@@ -2359,7 +2363,7 @@ class AsyncPlaybooksProposalsResource(AsyncResource):
 
     async def accept(
         self,
-        name: str,
+        playbook: str,
         proposal_id: Id,
         *,
         dry_run: bool | None = None,
@@ -2383,7 +2387,7 @@ class AsyncPlaybooksProposalsResource(AsyncResource):
         return await self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "proposals", proposal_id, "accept"),
+                api_path("playbooks", playbook, "proposals", proposal_id, "accept"),
                 ApplyDeltasResponse,
                 {"project_id": project_id, "reason": reason},
                 params={"dry_run": dry_run},
@@ -2393,7 +2397,7 @@ class AsyncPlaybooksProposalsResource(AsyncResource):
 
     async def reject(
         self,
-        name: str,
+        playbook: str,
         proposal_id: Id,
         *,
         project_id: str | None = None,
@@ -2412,7 +2416,7 @@ class AsyncPlaybooksProposalsResource(AsyncResource):
         return await self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "proposals", proposal_id, "reject"),
+                api_path("playbooks", playbook, "proposals", proposal_id, "reject"),
                 None,
                 {"project_id": project_id, "reason": reason},
             ),
@@ -2425,7 +2429,7 @@ class AsyncPlaybooksVersionsResource(AsyncResource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         *,
         project_id: str | None = None,
         limit: int | None = None,
@@ -2445,7 +2449,7 @@ class AsyncPlaybooksVersionsResource(AsyncResource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "versions"),
+                api_path("playbooks", playbook, "versions"),
                 PlaybookVersion,
                 limit,
                 params={"project_id": project_id},
@@ -3492,7 +3496,7 @@ class AsyncUsageResource(AsyncResource):
         """Sums the model calls by day, model, provider, purpose, project or playbook, with their
         cost.
 
-        `group_by=lesson`, without others, lists what each lesson has cost, most expensive
+        `group_by=lesson_id`, without others, lists what each lesson has cost, most expensive
         first. Failed attempts are included. A key bound to one project sees the calls of this
         project only.
 
@@ -3608,13 +3612,13 @@ class AsyncWebhooksResource(AsyncResource):
         | None
         | Omit = OMIT,
         description: str | None | Omit = OMIT,
-        is_active: bool | None | Omit = OMIT,
+        active: bool | None | Omit = OMIT,
         **options: Unpack[RequestOptions],
     ) -> WebhookEndpoint:
         """Changes the given fields. `POST …/rotate-secret` replaces the secret.
 
         Args:
-            is_active: False pauses the webhook.
+            active: False pauses the webhook.
 
         Example:
             await client.webhooks.update(webhook.id)
@@ -3629,7 +3633,7 @@ class AsyncWebhooksResource(AsyncResource):
                     "url": url,
                     "event_types": event_types,
                     "description": description,
-                    "is_active": is_active,
+                    "active": active,
                 },
             ),
             options,
@@ -3770,7 +3774,7 @@ class AsyncWorkflowResource(AsyncResource):
             task_key: Traces with the same key are attempts at one task.
 
         Example:
-            await client.workflow.run("Which orders are late?")
+            await client.workflow.run("Which orders are late?", "support")
         """
         check_options(options, self.run)
         return await self._send(

@@ -114,7 +114,7 @@ class LearningSummary:
         self.degraded += run.degraded
         self.verdicts.update(verdict.tag for verdict in response.verdicts)
         for strategy in response.strategies:
-            if strategy.is_new:
+            if strategy.new:
                 self._strategy_ids.add(strategy.id)
             else:
                 self.known_strategies += 1

@@ -48,7 +48,7 @@ class FoundBullet(ToolResult):
     when_to_use: str | None
     helpful: int
     harmful: int
-    score: float
+    combined_score: float
     match: Match | None = Field(description="How well the bullet fits the query, if there is one.")
 
 
@@ -65,8 +65,8 @@ class Advice(ToolResult):
 
 
 class RecordedVerdict(ToolResult):
-    bullet_key: str
-    is_counted: bool
+    key: str
+    counted: bool
     quarantined: bool = Field(description="Whether this verdict put the bullet into quarantine.")
 
 

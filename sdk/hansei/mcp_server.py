@@ -157,7 +157,7 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
     async def search_bullets(
         ctx: Context,
         playbook: Playbook,
-        query: Annotated[str, Field(description="Empty: the most useful bullets.")] = "",
+        query_text: Annotated[str, Field(description="Empty: the most useful bullets.")] = "",
         top_k: Annotated[int, Field(ge=1, le=100)] = 10,
         min_match: MinMatch = None,
         project_id: Project = None,
@@ -165,12 +165,12 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
         """Search the bullets of a playbook, best first. `match` says how well each fits."""
         async with open_client(ctx) as client:
             found = await client.playbooks.search(
-                playbook, query, top_k=top_k, min_match=min_match, project_id=project_id
+                playbook, query_text, top_k=top_k, min_match=min_match, project_id=project_id
             )
         results = [
             FoundBullet.model_validate(
                 hit.bullet.model_dump()
-                | {"score": round(hit.combined_score, 4), "match": hit.match}
+                | {"combined_score": round(hit.combined_score, 4), "match": hit.match}
             )
             for hit in found.results
         ]
@@ -180,20 +180,20 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
     async def render_playbook(
         ctx: Context,
         playbook: Playbook,
-        task: Annotated[str, Field(description="The task that is about to start.")] = "",
+        query_text: Annotated[str, Field(description="The task that is about to start.")] = "",
         token_budget: Annotated[int | None, Field(ge=0, le=100_000)] = None,
         project_id: Project = None,
     ) -> Advice:
         """Call this before you act on a task: the key points to follow, with the request to cite
         them. Empty if nothing was learned yet."""
         async with open_client(ctx) as client:
-            return await _render(client, playbook, task, token_budget, project_id)
+            return await _render(client, playbook, query_text, token_budget, project_id)
 
     @server.tool(annotations=WRITES)
     async def record_verdict(
         ctx: Context,
         playbook: Playbook,
-        bullet_key: Annotated[str, Field(description="For example `mis-00001`.")],
+        key: Annotated[str, Field(description="For example `mis-00001`.")],
         tag: Literal["helpful", "harmful", "neutral"],
         reason: str | None = None,
         trace_id: str | None = None,
@@ -203,15 +203,15 @@ def _add_playbook_tools(server: MCPServer, open_client: Opener) -> None:
         async with open_client(ctx) as client:
             answer = await client.playbooks.bullets.verdicts.create(
                 playbook,
-                bullet_key,
+                key,
                 tag,
                 reason=reason,
                 trace_id=trace_id,
                 project_id=project_id,
             )
         return RecordedVerdict(
-            bullet_key=answer.key,
-            is_counted=answer.is_counted,
+            key=answer.key,
+            counted=answer.counted,
             quarantined=answer.quarantined,
         )
 
@@ -231,13 +231,13 @@ def _add_trace_tools(server: MCPServer, open_client: Opener) -> None:
     @server.tool(annotations=WRITES)
     async def create_trace(
         ctx: Context,
-        task: Annotated[str, Field(description="What the agent was asked to do.")],
+        task_description: Annotated[str, Field(description="What the agent was asked to do.")],
         events: Annotated[list[RecordedEvent], Field(min_length=1, max_length=10_000)],
         outcome: OutcomeType | None = None,
         playbook: Annotated[str | None, Field(description="Playbook that learns from it.")] = None,
         retrieval_id: RetrievalId = None,
         used_bullet_keys: list[str] | None = None,
-        answer: Annotated[str | None, Field(description="The final answer.")] = None,
+        generated_answer: Annotated[str | None, Field(description="The final answer.")] = None,
         external_id: Annotated[
             str | None, Field(description="Your ID of the run. Makes sending it again safe.")
         ] = None,
@@ -246,14 +246,14 @@ def _add_trace_tools(server: MCPServer, open_client: Opener) -> None:
         """Record an agent run, so that Hansei learns from it."""
         async with open_client(ctx) as client:
             receipt = await client.traces.create(
-                task_description=task,
-                query=task,
+                task_description=task_description,
+                query=task_description,
                 events=[event.model_dump(exclude_none=True) for event in events],
                 outcome=outcome,
                 playbook=playbook,
                 retrieval_id=retrieval_id,
                 used_bullet_keys=used_bullet_keys,
-                generated_answer=answer,
+                generated_answer=generated_answer,
                 external_id=external_id,
                 project_id=project_id,
             )
@@ -276,7 +276,7 @@ def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
     @server.tool(annotations=WRITES)
     async def create_agent_run(
         ctx: Context,
-        question: str,
+        query: str,
         playbook: Annotated[str | None, Field(description="The playbook that it follows.")] = None,
         collections: Annotated[
             list[str] | None, Field(description="Search these collections only.")
@@ -290,7 +290,7 @@ def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
         """
         async with open_client(ctx) as client:
             run = await client.agents.runs.create(
-                question, playbook=playbook, collections=collections, project_id=project_id
+                query, playbook=playbook, collections=collections, project_id=project_id
             )
             return _to_answer(await _wait(client, run, wait_seconds))
 
@@ -311,7 +311,7 @@ def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
             Literal["proceed", "modify", "cancel", "input", "retry", "skip"],
             Field(description="One of the `options` of the question."),
         ],
-        text: Annotated[str | None, Field(description="For `input` and `modify`.")] = None,
+        input: Annotated[str | None, Field(description="For `input` and `modify`.")] = None,
         wait_seconds: Wait = 30.0,
     ) -> AgentAnswer:
         """Answer the open question of a run of GRACE. Ask your user first: the answer is theirs."""
@@ -321,7 +321,7 @@ def _add_agent_tools(server: MCPServer, open_client: Opener) -> None:
             if question is None:
                 raise ToolError(f"The run asks nothing. Its state is `{run.state}`.")
             run = await client.agents.runs.interventions.answer(
-                agent_run_id, question.id, action, input=text
+                agent_run_id, question.id, action, input=input
             )
             return _to_answer(await _wait(client, run, wait_seconds))
 

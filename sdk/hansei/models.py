@@ -176,7 +176,7 @@ class CreateWebhookResponse(Model):
     url: str
     event_types: list[str]
     description: str | None
-    is_active: bool
+    active: bool
     created_at: str
     updated_at: str
     secret: str
@@ -613,12 +613,6 @@ class QuestionInfo(Model):
     """Out of `playbook`, `section` and `key`."""
 
 
-class QuestionList(Model):
-    """All questions."""
-
-    items: list[QuestionInfo]
-
-
 RankBy: TypeAlias = Literal["score", "usefulness"]
 """Whether results are ordered by relevance or by usefulness."""
 
@@ -729,13 +723,13 @@ class RenderPlaybookResponse(Model):
     """Empty if no bullet fits, or the playbook has none or does not exist."""
     bullet_keys: list[str]
     """Keys of the bullets in the text."""
-    tokens: int
+    token_count: int
     """Estimated size of the text."""
     version: int
     """Version of the playbook."""
     retrieval_id: str
     """ID of this render, for the trace of the agent."""
-    left_out: int
+    left_out_count: int
     """Number of bullets that did not fit the token budget or the query."""
     held_out: str | None
     """Key of the randomly withheld bullet."""
@@ -893,7 +887,7 @@ class StrategySummary(Model):
     """A strategy learned from a trace."""
 
     id: str
-    is_new: bool
+    new: bool
     """False if the strategy was already stored."""
 
 
@@ -936,7 +930,7 @@ class TraceEvaluation(Model):
     score: float
     """From 0 (worst) to 1 (best)."""
     reasons: list[str]
-    is_declared: bool
+    declared: bool
     """Whether a check that the client declared decided it: a test report, a ground truth with `match`, or expected calls."""
     run_id: str | None
     """The run of kind `evaluate` that gave the score."""
@@ -999,7 +993,7 @@ class TranscriptInsight(Model):
 
     memory_id: str
     content: str
-    is_new: bool
+    new: bool
 
 
 class Usage(Model):
@@ -1010,26 +1004,26 @@ class Usage(Model):
     provider: str | None
     purpose: str | None
     """What the call was for, such as `reflect`."""
-    project: str | None
+    project_id: str | None
     playbook: str | None
     """The playbook that the call was made for. Null: none."""
-    lesson: str | None
+    lesson_id: str | None
     """A memory. The calls for its trace are divided among the lessons of the trace."""
-    calls: int
-    failed: int
-    unpriced: int
+    call_count: int
+    failed_count: int
+    unpriced_count: int
     """Answered calls of models without a known price."""
     input_tokens: int
     """Includes `cached_tokens`."""
     cached_tokens: int
     cache_write_tokens: int
     output_tokens: int
-    usd: float
+    cost_usd: float
     """Cost of the calls with a known price."""
 
 
 UsageDimension: TypeAlias = Literal[
-    "day", "model", "provider", "purpose", "project", "playbook", "lesson"
+    "day", "model", "provider", "purpose", "project_id", "playbook", "lesson_id"
 ]
 
 
@@ -1064,7 +1058,7 @@ class WebhookEndpoint(Model):
     url: str
     event_types: list[str]
     description: str | None
-    is_active: bool
+    active: bool
     created_at: str
     updated_at: str
 
@@ -1078,7 +1072,7 @@ class AgentRun(Model):
     playbook: str | None
     collections: list[str]
     state: AgentRunState
-    status: str | None
+    outcome: str | None
     """How it ended: `success`, `partial`, `failed` or `cancelled`."""
     answer: str | None
     found: bool | None
@@ -1091,7 +1085,7 @@ class AgentRun(Model):
     complexity: float | None
     engine: str | None
     """What made the plan: `template`, `llm`, or `caller` if the request had a plan."""
-    cited_bullets: list[str]
+    cited_bullet_keys: list[str]
     """Bullets of the playbook that the plan follows."""
     steps: list[PlanStepView]
     """Empty in lists."""
@@ -1153,9 +1147,9 @@ class Budget(Model):
         | None
     )
     """What the model is called for. Null: all purposes."""
-    usd: float | None
+    limit_usd: float | None
     """Limit in US dollars. 0 allows no call. Null: no limit in dollars."""
-    tokens: int | None
+    limit_tokens: int | None
     """Limit of input and output tokens together. Null: no limit in tokens."""
     allow_unknown_price: bool = False
     """Whether models without a known price may be called."""
@@ -1268,9 +1262,9 @@ class CreateTracesResponse(Model):
     """The result of each line, in order."""
 
     items: list[TraceReceipt | RejectedLine]
-    stored: int
-    duplicates: int
-    rejected: int
+    stored_count: int
+    duplicate_count: int
+    rejected_count: int
 
 
 class DeltaContextItem(Model):
@@ -1341,7 +1335,7 @@ class ExecutionPlan(Model):
     requires_confirmation: bool = False
     success_criteria: str = ""
     engine: Literal["template", "llm", "caller"] = "template"
-    cited_bullets: list[str]
+    cited_bullet_keys: list[str]
 
 
 class ExecutionResult(Model):
@@ -1368,7 +1362,7 @@ class MaintenanceSchedule(Model):
     task: MaintenanceTaskName
     period: str
     """`hour`, `day` or `week`; for upkeep `activity`."""
-    is_scheduled: bool
+    scheduled: bool
     """False if the settings leave the task to requests."""
     started_at: str | None
     """The latest start on the schedule."""
@@ -1540,7 +1534,7 @@ class Run(Model):
     """The run that follows in the chain."""
     trace_id: str | None
     input: dict[str, Any]
-    attempts: int
+    attempt_count: int
     max_attempts: int
     error: Any
     """Why the last attempt failed: `type` or `code`, and `message`."""
@@ -1809,7 +1803,7 @@ class RecordVerdictResponse(Model):
     verdict: Verdict
     key: str
     """Key of the bullet; of the remaining one after a merge."""
-    is_counted: bool
+    counted: bool
     """Whether the counters of the bullet include the verdict."""
     quarantined: bool
     """Whether this verdict put the bullet in quarantine."""

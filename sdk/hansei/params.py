@@ -36,9 +36,9 @@ class BudgetLimit(TypedDict):
         | None
     ]
     """What the model is called for. Null: all purposes."""
-    usd: NotRequired[float | None]
+    limit_usd: NotRequired[float | None]
     """Limit in US dollars. 0 allows no call. Null: no limit in dollars."""
-    tokens: NotRequired[int | None]
+    limit_tokens: NotRequired[int | None]
     """Limit of input and output tokens together. Null: no limit in tokens."""
     allow_unknown_price: NotRequired[bool]
     """Whether models without a known price may be called."""

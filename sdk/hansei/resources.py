@@ -81,7 +81,7 @@ from hansei.models import (
     Provenance,
     QueryReflectionsResponse,
     Question,
-    QuestionList,
+    QuestionInfo,
     RankBy,
     Readiness,
     RechunkedCollection,
@@ -341,7 +341,7 @@ class AgentsRunsResource(Resource):
     def record_feedback(
         self,
         agent_run_id: Id,
-        verdict: Literal["right", "wrong"],
+        feedback: Literal["right", "wrong"],
         *,
         answer: str | None = None,
         **options: Unpack[RequestOptions],
@@ -361,7 +361,7 @@ class AgentsRunsResource(Resource):
                 "POST",
                 api_path("agents", "runs", agent_run_id, "feedback"),
                 AgentRun,
-                {"verdict": verdict, "answer": answer},
+                {"feedback": feedback, "answer": answer},
             ),
             options,
         )
@@ -419,14 +419,15 @@ class AgentsRunsInterventionsResource(Resource):
 class AnalyticsResource(Resource):
     """`client.analytics`."""
 
-    def list_questions(self, **options: Unpack[RequestOptions]) -> QuestionList:
+    def list_questions(self, **options: Unpack[RequestOptions]) -> Page[QuestionInfo]:
         """Lists the questions that `GET /api/v1/analytics/{question}` answers.
 
         Example:
-            client.analytics.list_questions()
+            for item in client.analytics.list_questions():
+                ...
         """
         check_options(options, self.list_questions)
-        return self._send(get_request(api_path("analytics"), QuestionList), options)
+        return self._list(whole_list_request("GET", api_path("analytics"), QuestionInfo), options)
 
     def get(
         self,
@@ -713,7 +714,7 @@ class CollectionsResource(Resource):
         )
 
     def get(
-        self, name: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
+        self, collection: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
     ) -> Collection:
         """Returns a collection with the numbers of its documents and chunks.
 
@@ -721,18 +722,18 @@ class CollectionsResource(Resource):
             project_id: Project. Default: the project of the key, else `default`.
 
         Example:
-            client.collections.get("support")
+            client.collections.get("handbook")
         """
         check_options(options, self.get)
         return self._send(
             get_request(
-                api_path("collections", name), Collection, params={"project_id": project_id}
+                api_path("collections", collection), Collection, params={"project_id": project_id}
             ),
             options,
         )
 
     def delete(
-        self, name: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
+        self, collection: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
     ) -> None:
         """Deletes a collection. A worker removes its chunks from searches.
 
@@ -740,19 +741,22 @@ class CollectionsResource(Resource):
             project_id: Project. Default: the project of the key, else `default`.
 
         Example:
-            client.collections.delete("support")
+            client.collections.delete("handbook")
         """
         check_options(options, self.delete)
         return self._send(
             write_request(
-                "DELETE", api_path("collections", name), None, params={"project_id": project_id}
+                "DELETE",
+                api_path("collections", collection),
+                None,
+                params={"project_id": project_id},
             ),
             options,
         )
 
     def rechunk(
         self,
-        name: str,
+        collection: str,
         *,
         project_id: str | None = None,
         chunk_tokens: int | None = None,
@@ -767,13 +771,13 @@ class CollectionsResource(Resource):
                 English or one character of Japanese. Default: 256.
 
         Example:
-            client.collections.rechunk("support")
+            client.collections.rechunk("handbook")
         """
         check_options(options, self.rechunk)
         return self._send(
             write_request(
                 "POST",
-                api_path("collections", name, "rechunk"),
+                api_path("collections", collection, "rechunk"),
                 RechunkedCollection,
                 {"chunk_tokens": chunk_tokens},
                 params={"project_id": project_id},
@@ -783,7 +787,7 @@ class CollectionsResource(Resource):
 
     def search(
         self,
-        name: str,
+        collection: str,
         query_text: str,
         *,
         project_id: str | None = None,
@@ -801,12 +805,12 @@ class CollectionsResource(Resource):
             min_match: `strong`: only chunks that fit the query well. Default: none.
 
         Example:
-            client.collections.search("support", "refund of a pending order")
+            client.collections.search("handbook", "refund of a pending order")
         """
         check_options(options, self.search)
         return self._send(
             read_request(
-                api_path("collections", name, "search"),
+                api_path("collections", collection, "search"),
                 SearchCollectionResponse,
                 {
                     "query_text": query_text,
@@ -863,7 +867,7 @@ class CollectionsDocumentsResource(Resource):
 
     def list(
         self,
-        name: str,
+        collection: str,
         *,
         state: Literal["queued", "running", "done", "failed", "deleting"] | None = None,
         project_id: str | None = None,
@@ -878,13 +882,13 @@ class CollectionsDocumentsResource(Resource):
             limit: Maximum number of items. Default: all.
 
         Example:
-            for item in client.collections.documents.list("support"):
+            for item in client.collections.documents.list("handbook"):
                 ...
         """
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("collections", name, "documents"),
+                api_path("collections", collection, "documents"),
                 Document,
                 limit,
                 params={"state": state, "project_id": project_id},
@@ -894,7 +898,7 @@ class CollectionsDocumentsResource(Resource):
 
     def get(
         self,
-        name: str,
+        collection: str,
         document_id: Id,
         *,
         project_id: str | None = None,
@@ -906,12 +910,12 @@ class CollectionsDocumentsResource(Resource):
             project_id: Project. Default: the project of the key, else `default`.
 
         Example:
-            client.collections.documents.get("support", document.id)
+            client.collections.documents.get("handbook", document.id)
         """
         check_options(options, self.get)
         return self._send(
             get_request(
-                api_path("collections", name, "documents", document_id),
+                api_path("collections", collection, "documents", document_id),
                 Document,
                 params={"project_id": project_id},
             ),
@@ -920,7 +924,7 @@ class CollectionsDocumentsResource(Resource):
 
     def delete(
         self,
-        name: str,
+        collection: str,
         document_id: Id,
         *,
         project_id: str | None = None,
@@ -932,13 +936,13 @@ class CollectionsDocumentsResource(Resource):
             project_id: Project. Default: the project of the key, else `default`.
 
         Example:
-            client.collections.documents.delete("support", document.id)
+            client.collections.documents.delete("handbook", document.id)
         """
         check_options(options, self.delete)
         return self._send(
             write_request(
                 "DELETE",
-                api_path("collections", name, "documents", document_id),
+                api_path("collections", collection, "documents", document_id),
                 None,
                 params={"project_id": project_id},
             ),
@@ -1529,7 +1533,7 @@ class PlaybooksResource(Resource):
 
     def update(
         self,
-        name: str,
+        playbook: str,
         *,
         if_match: int | None = None,
         project_id: str | None | Omit = OMIT,
@@ -1561,7 +1565,7 @@ class PlaybooksResource(Resource):
         return self._send(
             write_request(
                 "PATCH",
-                api_path("playbooks", name),
+                api_path("playbooks", playbook),
                 PlaybookSummary,
                 {
                     "project_id": project_id,
@@ -1580,7 +1584,7 @@ class PlaybooksResource(Resource):
 
     def delete(
         self,
-        name: str,
+        playbook: str,
         *,
         reason: str | None = None,
         project_id: str | None = None,
@@ -1601,7 +1605,7 @@ class PlaybooksResource(Resource):
         return self._send(
             write_request(
                 "DELETE",
-                api_path("playbooks", name),
+                api_path("playbooks", playbook),
                 None,
                 params={"reason": reason, "project_id": project_id},
                 if_match=if_match,
@@ -1611,7 +1615,7 @@ class PlaybooksResource(Resource):
 
     def render(
         self,
-        name: str,
+        playbook: str,
         query_text: str | None = None,
         *,
         project_id: str | None = None,
@@ -1655,7 +1659,7 @@ class PlaybooksResource(Resource):
         check_options(options, self.render)
         return self._send(
             read_request(
-                api_path("playbooks", name, "render"),
+                api_path("playbooks", playbook, "render"),
                 RenderPlaybookResponse,
                 {
                     "query_text": query_text,
@@ -1675,7 +1679,7 @@ class PlaybooksResource(Resource):
 
     def search(
         self,
-        name: str,
+        playbook: str,
         query_text: str,
         *,
         project_id: str | None = None,
@@ -1724,7 +1728,7 @@ class PlaybooksResource(Resource):
         check_options(options, self.search)
         return self._send(
             read_request(
-                api_path("playbooks", name, "search"),
+                api_path("playbooks", playbook, "search"),
                 SearchBulletsResponse,
                 {
                     "query_text": query_text,
@@ -1751,7 +1755,7 @@ class PlaybooksResource(Resource):
 
     def apply_deltas(
         self,
-        name: str,
+        playbook: str,
         deltas: Sequence[params.Delta | Mapping[str, Any]],
         *,
         dry_run: bool | None = None,
@@ -1778,7 +1782,7 @@ class PlaybooksResource(Resource):
         return self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "deltas"),
+                api_path("playbooks", playbook, "deltas"),
                 ApplyDeltasResponse,
                 {"deltas": deltas, "project_id": project_id, "reason": reason},
                 params={"dry_run": dry_run},
@@ -1840,7 +1844,7 @@ class PlaybooksResource(Resource):
         )
 
     def consolidate(
-        self, name: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
+        self, playbook: str, *, project_id: str | None = None, **options: Unpack[RequestOptions]
     ) -> Run:
         """Queues a run that merges duplicates. With a model, the run also merges, generalizes,
         splits and deletes near bullets.
@@ -1858,7 +1862,7 @@ class PlaybooksResource(Resource):
         return self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "consolidate"),
+                api_path("playbooks", playbook, "consolidate"),
                 Run,
                 params={"project_id": project_id},
             ),
@@ -1879,7 +1883,7 @@ class PlaybooksBulletsResource(Resource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         *,
         section: str | None = None,
         status: SettableStatus | None = None,
@@ -1906,7 +1910,7 @@ class PlaybooksBulletsResource(Resource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "bullets"),
+                api_path("playbooks", playbook, "bullets"),
                 StoredBullet,
                 limit,
                 params={
@@ -1922,7 +1926,7 @@ class PlaybooksBulletsResource(Resource):
 
     def get(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         project_id: str | None = None,
@@ -1942,7 +1946,7 @@ class PlaybooksBulletsResource(Resource):
         check_options(options, self.get)
         return self._send(
             get_request(
-                api_path("playbooks", name, "bullets", key),
+                api_path("playbooks", playbook, "bullets", key),
                 StoredBullet,
                 params={"project_id": project_id},
             ),
@@ -1951,7 +1955,7 @@ class PlaybooksBulletsResource(Resource):
 
     def create(
         self,
-        name: str,
+        playbook: str,
         content: str,
         *,
         if_match: int | None = None,
@@ -1984,7 +1988,7 @@ class PlaybooksBulletsResource(Resource):
         return self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "bullets"),
+                api_path("playbooks", playbook, "bullets"),
                 BulletReceipt,
                 {
                     "content": content,
@@ -2004,7 +2008,7 @@ class PlaybooksBulletsResource(Resource):
 
     def update(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         if_match: int | None = None,
@@ -2036,7 +2040,7 @@ class PlaybooksBulletsResource(Resource):
         return self._send(
             write_request(
                 "PATCH",
-                api_path("playbooks", name, "bullets", key),
+                api_path("playbooks", playbook, "bullets", key),
                 BulletReceipt,
                 {
                     "project_id": project_id,
@@ -2057,7 +2061,7 @@ class PlaybooksBulletsResource(Resource):
 
     def delete(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         reason: str | None = None,
@@ -2079,7 +2083,7 @@ class PlaybooksBulletsResource(Resource):
         return self._send(
             write_request(
                 "DELETE",
-                api_path("playbooks", name, "bullets", key),
+                api_path("playbooks", playbook, "bullets", key),
                 None,
                 params={"reason": reason, "project_id": project_id},
                 if_match=if_match,
@@ -2089,7 +2093,7 @@ class PlaybooksBulletsResource(Resource):
 
     def get_provenance(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         project_id: str | None = None,
@@ -2106,7 +2110,7 @@ class PlaybooksBulletsResource(Resource):
         check_options(options, self.get_provenance)
         return self._send(
             get_request(
-                api_path("playbooks", name, "bullets", key, "provenance"),
+                api_path("playbooks", playbook, "bullets", key, "provenance"),
                 Provenance,
                 params={"project_id": project_id},
             ),
@@ -2119,7 +2123,7 @@ class PlaybooksBulletsVerdictsResource(Resource):
 
     def create(
         self,
-        name: str,
+        playbook: str,
         key: str,
         tag: VerdictTag,
         *,
@@ -2150,7 +2154,7 @@ class PlaybooksBulletsVerdictsResource(Resource):
         return self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "bullets", key, "verdicts"),
+                api_path("playbooks", playbook, "bullets", key, "verdicts"),
                 RecordVerdictResponse,
                 {
                     "tag": tag,
@@ -2166,7 +2170,7 @@ class PlaybooksBulletsVerdictsResource(Resource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         project_id: str | None = None,
@@ -2186,7 +2190,7 @@ class PlaybooksBulletsVerdictsResource(Resource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "bullets", key, "verdicts"),
+                api_path("playbooks", playbook, "bullets", key, "verdicts"),
                 Verdict,
                 limit,
                 params={"project_id": project_id},
@@ -2200,7 +2204,7 @@ class PlaybooksBulletsVersionsResource(Resource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         key: str,
         *,
         project_id: str | None = None,
@@ -2222,7 +2226,7 @@ class PlaybooksBulletsVersionsResource(Resource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "bullets", key, "versions"),
+                api_path("playbooks", playbook, "bullets", key, "versions"),
                 BulletVersion,
                 limit,
                 params={"project_id": project_id},
@@ -2236,7 +2240,7 @@ class PlaybooksEffectsResource(Resource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         *,
         since: str | datetime | None = None,
         until: str | datetime | None = None,
@@ -2264,7 +2268,7 @@ class PlaybooksEffectsResource(Resource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "effects"),
+                api_path("playbooks", playbook, "effects"),
                 BulletEffect,
                 limit,
                 params={"since": since, "until": until, "project_id": project_id},
@@ -2278,7 +2282,7 @@ class PlaybooksLessonsResource(Resource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         *,
         decision: Literal[
             "added", "updated", "merged", "already_known", "waiting", "proposed", "rejected"
@@ -2304,7 +2308,7 @@ class PlaybooksLessonsResource(Resource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "lessons"),
+                api_path("playbooks", playbook, "lessons"),
                 CuratedLesson,
                 limit,
                 params={"decision": decision, "project_id": project_id},
@@ -2318,7 +2322,7 @@ class PlaybooksProposalsResource(Resource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         *,
         state: ProposalState | None = None,
         project_id: str | None = None,
@@ -2339,7 +2343,7 @@ class PlaybooksProposalsResource(Resource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "proposals"),
+                api_path("playbooks", playbook, "proposals"),
                 Proposal,
                 limit,
                 params={"state": state, "project_id": project_id},
@@ -2349,7 +2353,7 @@ class PlaybooksProposalsResource(Resource):
 
     def accept(
         self,
-        name: str,
+        playbook: str,
         proposal_id: Id,
         *,
         dry_run: bool | None = None,
@@ -2373,7 +2377,7 @@ class PlaybooksProposalsResource(Resource):
         return self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "proposals", proposal_id, "accept"),
+                api_path("playbooks", playbook, "proposals", proposal_id, "accept"),
                 ApplyDeltasResponse,
                 {"project_id": project_id, "reason": reason},
                 params={"dry_run": dry_run},
@@ -2383,7 +2387,7 @@ class PlaybooksProposalsResource(Resource):
 
     def reject(
         self,
-        name: str,
+        playbook: str,
         proposal_id: Id,
         *,
         project_id: str | None = None,
@@ -2402,7 +2406,7 @@ class PlaybooksProposalsResource(Resource):
         return self._send(
             write_request(
                 "POST",
-                api_path("playbooks", name, "proposals", proposal_id, "reject"),
+                api_path("playbooks", playbook, "proposals", proposal_id, "reject"),
                 None,
                 {"project_id": project_id, "reason": reason},
             ),
@@ -2415,7 +2419,7 @@ class PlaybooksVersionsResource(Resource):
 
     def list(
         self,
-        name: str,
+        playbook: str,
         *,
         project_id: str | None = None,
         limit: int | None = None,
@@ -2435,7 +2439,7 @@ class PlaybooksVersionsResource(Resource):
         check_options(options, self.list)
         return self._list(
             list_request(
-                api_path("playbooks", name, "versions"),
+                api_path("playbooks", playbook, "versions"),
                 PlaybookVersion,
                 limit,
                 params={"project_id": project_id},
@@ -3480,7 +3484,7 @@ class UsageResource(Resource):
         """Sums the model calls by day, model, provider, purpose, project or playbook, with their
         cost.
 
-        `group_by=lesson`, without others, lists what each lesson has cost, most expensive
+        `group_by=lesson_id`, without others, lists what each lesson has cost, most expensive
         first. Failed attempts are included. A key bound to one project sees the calls of this
         project only.
 
@@ -3596,13 +3600,13 @@ class WebhooksResource(Resource):
         | None
         | Omit = OMIT,
         description: str | None | Omit = OMIT,
-        is_active: bool | None | Omit = OMIT,
+        active: bool | None | Omit = OMIT,
         **options: Unpack[RequestOptions],
     ) -> WebhookEndpoint:
         """Changes the given fields. `POST …/rotate-secret` replaces the secret.
 
         Args:
-            is_active: False pauses the webhook.
+            active: False pauses the webhook.
 
         Example:
             client.webhooks.update(webhook.id)
@@ -3617,7 +3621,7 @@ class WebhooksResource(Resource):
                     "url": url,
                     "event_types": event_types,
                     "description": description,
-                    "is_active": is_active,
+                    "active": active,
                 },
             ),
             options,
@@ -3754,7 +3758,7 @@ class WorkflowResource(Resource):
             task_key: Traces with the same key are attempts at one task.
 
         Example:
-            client.workflow.run("Which orders are late?")
+            client.workflow.run("Which orders are late?", "support")
         """
         check_options(options, self.run)
         return self._send(

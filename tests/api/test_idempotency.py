@@ -110,7 +110,7 @@ async def test_key_is_reserved_until_request_ends(api, tenant, runtime, monkeypa
         await asyncio.sleep(0.4)
         answer = await api.post("/api/v1/traces", content=raw, headers=NDJSON | named("long"))
         assert answer.status_code in (200, 409)
-    assert (await first).json()["stored"] == 600
+    assert (await first).json()["stored_count"] == 600
     assert (await count(runtime, tenant.id))["traces"] == 600
 
 

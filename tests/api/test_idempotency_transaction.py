@@ -80,7 +80,7 @@ async def test_lines_with_lost_response_are_duplicates(api, tenant, runtime) -> 
     before = await count(runtime, tenant.id)
     await forget_answer(runtime, tenant)
     second = await api.post("/api/v1/traces", content=raw, headers=NDJSON | KEY)
-    assert second.json()["duplicates"] == 3
+    assert second.json()["duplicate_count"] == 3
     assert [i["trace_id"] for i in second.json()["items"]] == [
         i["trace_id"] for i in first.json()["items"]
     ]

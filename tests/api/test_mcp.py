@@ -117,13 +117,13 @@ async def test_playbook_is_applied_used_and_judged(app, tenant, api, support: st
     async with connect(app, tenant) as mcp:
         found = await call(mcp, "search_bullets", playbook="support", query="refund an order")
         assert [hit["content"] for hit in found["results"]] == [RULE]
-        block = await call(mcp, "render_playbook", playbook="support", task="refund order 7")
+        block = await call(mcp, "render_playbook", playbook="support", query_text="refund order 7")
         assert RULE in block["text"]
         assert block["bullet_keys"] == [support]
         stored = await call(
             mcp,
             "create_trace",
-            task="refund order 7",
+            task_description="refund order 7",
             events=[
                 {"event_type": "tool_call", "tool_name": "refund", "content": '{"order": 7}'},
                 {"event_type": "tool_response", "tool_name": "refund", "error": "not shipped"},
@@ -137,11 +137,11 @@ async def test_playbook_is_applied_used_and_judged(app, tenant, api, support: st
             mcp,
             "record_verdict",
             playbook="support",
-            bullet_key=support,
+            key=support,
             tag="harmful",
             trace_id=stored["trace_id"],
         )
-        assert verdict["is_counted"]
+        assert verdict["counted"]
     trace = (await api.get(f"/api/v1/traces/{stored['trace_id']}")).json()
     assert (trace["outcome"], trace["event_count"]) == ("failure", 2)
     assert trace["used_bullet_keys"] == [support]
@@ -165,28 +165,24 @@ async def test_another_tenant_sees_and_changes_nothing(
     stranger = await make_tenant()
     async with connect(app, tenant) as mine, connect(app, stranger) as other:
         event = {"event_type": "user_message", "content": "refund"}
-        trace = await call(mine, "create_trace", task="refund", events=[event])
+        trace = await call(mine, "create_trace", task_description="refund", events=[event])
         assert await call(other, "list_playbooks") == {"items": []}
         assert (await other.list_resources()).resources == []
         with pytest.raises(MCPError):
             await other.read_resource("hansei://playbooks/support")
         assert "not" in await refused(other, "search_bullets", playbook="support")
         await refused(other, "record_outcome", trace_id=trace["trace_id"], outcome="success")
-        await refused(
-            other, "record_verdict", playbook="support", bullet_key=support, tag="harmful"
-        )
+        await refused(other, "record_verdict", playbook="support", key=support, tag="harmful")
         assert len((await call(mine, "list_playbooks"))["items"]) == 1
 
 
 async def test_key_scope_and_arguments_are_checked(app, tenant, support: str) -> None:
     async with connect(app, tenant, "read") as mcp:
-        text = await refused(
-            mcp, "record_verdict", playbook="support", bullet_key=support, tag="helpful"
-        )
+        text = await refused(mcp, "record_verdict", playbook="support", key=support, tag="helpful")
         assert "scope `write`" in text
         answer = await refused(mcp, "record_verdict", playbook="support", tag="wrong")
         assert answer.splitlines() == [
-            "bullet_key: This argument is required.",
+            "key: This argument is required.",
             "tag: Must be 'helpful', 'harmful' or 'neutral'.",
         ]
 
@@ -196,16 +192,16 @@ async def test_unknown_argument_is_refused(app, tenant, support: str) -> None:
     async with connect(app, tenant) as mcp:
         text = await refused(mcp, "search_bullets", playbook="support", section_filter=["X"])
         assert text == (
-            "section_filter: Unknown argument. Allowed: playbook, query, top_k, min_match,"
-            " project_id."
+            "section_filter: Unknown argument. Allowed: playbook, query_text, top_k,"
+            " min_match, project_id."
         )
         event = {"event_type": "tool_call", "tool": "refund"}
         text = await refused(mcp, "create_trace", tusk="refund", events=[event])
         assert text.splitlines() == [
-            "task: This argument is required.",
+            "task_description: This argument is required.",
             "events.0.tool: Unknown argument. Allowed: event_type, content, tool_name, error.",
-            "tusk: Unknown argument. Allowed: task, events, outcome, playbook, retrieval_id,"
-            " used_bullet_keys, answer, external_id, project_id.",
+            "tusk: Unknown argument. Allowed: task_description, events, outcome, playbook,"
+            " retrieval_id, used_bullet_keys, generated_answer, external_id, project_id.",
         ]
         for tool in (await mcp.list_tools()).tools:
             assert tool.input_schema["additionalProperties"] is False, tool.name
@@ -223,7 +219,9 @@ async def test_every_tool_has_an_output_schema(app, tenant, support: str) -> Non
         assert set(schemas) == TOOLS
         for name, schema in schemas.items():
             assert (schema or {})["properties"], name
-        found = await mcp.call_tool("search_bullets", {"playbook": "support", "query": "refund"})
+        found = await mcp.call_tool(
+            "search_bullets", {"playbook": "support", "query_text": "refund"}
+        )
     jsonschema.validate(found.structured_content, schemas["search_bullets"] or {})
     assert found.structured_content == json.loads(text_of(found.content[0]))
 
@@ -232,7 +230,7 @@ async def test_agent_is_asked_and_its_question_answered(app, api, tenant, drain)
     made = await api.post("/api/v1/collections", json={"name": "handbook"}, headers=tenant.auth())
     assert made.status_code == 201, made.text
     async with connect(app, tenant) as mcp:
-        run = await call(mcp, "create_agent_run", question="Who may refund?", wait_seconds=0)
+        run = await call(mcp, "create_agent_run", query="Who may refund?", wait_seconds=0)
         await drain(tenant.id)
         asked = {"agent_run_id": run["agent_run_id"]}
         run = await call(mcp, "get_agent_run", **asked)
@@ -242,7 +240,7 @@ async def test_agent_is_asked_and_its_question_answered(app, api, tenant, drain)
             mcp, "answer_intervention", **asked, action="input"
         )
         answered = await call(
-            mcp, "answer_intervention", **asked, action="input", text="Anna.", wait_seconds=0
+            mcp, "answer_intervention", **asked, action="input", input="Anna.", wait_seconds=0
         )
         assert answered["state"] in ("queued", "running")
         assert answered["intervention"] is None
@@ -261,6 +259,6 @@ async def test_same_tools_over_stdio(live: str, tenant: Any, support: str) -> No
     server = StdioServerParameters(command=command[0], args=command[1:], env=environment)
     async with Client(server) as mcp:
         assert {tool.name for tool in (await mcp.list_tools()).tools} == TOOLS
-        block = await call(mcp, "render_playbook", playbook="support", task="refund")
+        block = await call(mcp, "render_playbook", playbook="support", query_text="refund")
         assert RULE in block["text"]
         assert "not" in await refused(mcp, "search_bullets", playbook="absent")

@@ -102,7 +102,7 @@ async def test_in_every_field_of_a_trace(api, tenant, runtime, strings: list[str
         )  # fmt: skip
 
     answer = (await send_lines(api, ndjson(map(line, kept)))).json()
-    assert (answer["stored"], answer["rejected"]) == (len(kept), 0)
+    assert (answer["stored_count"], answer["rejected_count"]) == (len(kept), 0)
     columns = (
         *TEXTS,
         *NAMES,

@@ -25,8 +25,8 @@ NDJSON = {"GET /api/v1/export"}
 """Routes that answer NDJSON instead of JSON."""
 ROUTES = sorted(r for r in {*NEEDS} - NDJSON if r.split()[1].startswith(("/api", "/health")))
 QUERY = {
-    "GET /api/v1/playbooks/{name}/diff": {"from": "0"},
-    "POST /api/v1/collections/{name}/documents": {"source": "a.txt"},
+    "GET /api/v1/playbooks/{playbook}/diff": {"from": "0"},
+    "POST /api/v1/collections/{collection}/documents": {"source": "a.txt"},
     "GET /api/v1/agents/runs/{agent_run_id}/events": {"follow": "false"},
 }
 """What a route must be asked with."""
@@ -171,7 +171,12 @@ async def new_playbook(api: AsyncClient) -> dict[str, str]:
     await book.deltas({"type": "ADD", "section": "mis", "content": "there is one"})
     await api.patch(book.url, json={"review_mode": "required"})
     held = await book.post("deltas", deltas=[{"type": "ADD", "content": "another"}])
-    return {"name": book.name, "key": "mis-00001", "proposal_id": held.json()["proposal_id"]}
+    return {
+        "playbook": book.name,
+        "collection": book.name,
+        "key": "mis-00001",
+        "proposal_id": held.json()["proposal_id"],
+    }
 
 
 async def new_ids(api: AsyncClient) -> dict[str, str]:

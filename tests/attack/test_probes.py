@@ -110,7 +110,8 @@ async def fill(api: AsyncClient, drain: Any, tenant: Any, marker: str) -> dict[s
         "trace_id": trace_id,
         "run_id": runs.json()["items"][0]["id"],
         "memory_id": await new_memory(api, f"{marker} fact", project_id="other"),
-        "name": "book",
+        "playbook": "book",
+        "collection": "book",
         "key": "pat-00001",
         "proposal_id": proposal,
     }

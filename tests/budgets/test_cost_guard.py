@@ -178,7 +178,7 @@ async def test_spent_budget_answers_402_and_the_run_waits_for_it(
     answered = await service.generate()
     body = answered.json()
     assert (answered.status_code, body["code"]) == (402, "budget_spent")
-    assert (body["tokens"], body["left_tokens"], body["spent_tokens"]) == (10, 10, 0)
+    assert (body["limit_tokens"], body["left_tokens"], body["spent_tokens"]) == (10, 10, 0)
     assert body["asked_tokens"] > 10
     assert body["detail"] == (
         "The budget of the day does not cover this call: 10 of 10 tokens left, and the call may "
@@ -186,7 +186,7 @@ async def test_spent_budget_answers_402_and_the_run_waits_for_it(
     )
     assert int(answered.headers["retry-after"]) > 0
     (run,) = await service.runs()
-    assert (run.state, run.attempts, run.error["code"]) == ("queued", 0, "budget_spent")
+    assert (run.state, run.attempt_count, run.error["code"]) == ("queued", 0, "budget_spent")
     assert await count_tickets(runtime, tenant.id) == 1
     async with runtime.sessions.for_tenant(tenant.id) as session:
         old = await session.get_one(RunRow, (tenant.id, run.id))
@@ -245,16 +245,18 @@ async def test_cost_by_playbook_project_and_lesson(
 ) -> None:
     service = openai_service
     body = await service.learn(playbook="desk", project_id="office")
-    rows = (await service.api.get("/api/v1/usage", params={"group_by": "project,playbook"})).json()
+    rows = (
+        await service.api.get("/api/v1/usage", params={"group_by": "project_id,playbook"})
+    ).json()
     (row,) = [row for row in rows["items"] if row["playbook"]]
-    assert (row["project"], row["playbook"], row["calls"]) == ("office", "desk", 1)
-    lessons = (await service.api.get("/api/v1/usage", params={"group_by": "lesson"})).json()
-    costs = {row["lesson"]: row for row in lessons["items"]}
+    assert (row["project_id"], row["playbook"], row["call_count"]) == ("office", "desk", 1)
+    lessons = (await service.api.get("/api/v1/usage", params={"group_by": "lesson_id"})).json()
+    costs = {row["lesson_id"]: row for row in lessons["items"]}
     assert set(costs) == {body["reflection_id"], body["strategy_id"]}
     assert sum(row["input_tokens"] for row in costs.values()) == pytest.approx(
         row["input_tokens"], abs=1
     )
-    mixed = await service.api.get("/api/v1/usage", params={"group_by": "lesson,day"})
+    mixed = await service.api.get("/api/v1/usage", params={"group_by": "lesson_id,day"})
     assert mixed.status_code == 422
 
 
@@ -267,9 +269,9 @@ async def test_key_of_a_project_sees_this_project_only(
         for _ in range(calls):
             await llm.complete(request(tenant, project_id=project))
     budgets = [
-        {"period": "day", "tokens": 10**6},
-        {"period": "day", "tokens": 10**6, "project_id": "mine"},
-        {"period": "day", "tokens": 10**6, "project_id": "other"},
+        {"period": "day", "limit_tokens": 10**6},
+        {"period": "day", "limit_tokens": 10**6, "project_id": "mine"},
+        {"period": "day", "limit_tokens": 10**6, "project_id": "other"},
     ]
     (await api.put("/api/v1/budgets", json={"items": budgets})).raise_for_status()
     made = await api.post("/api/v1/keys", json={"project_id": "mine", "scopes": ["admin"]})
@@ -279,15 +281,15 @@ async def test_key_of_a_project_sees_this_project_only(
         answered = await api.get(f"/api/v1/{path}", params=params, headers=headers)
         return answered.json()["items"]
 
-    assert [row["calls"] for row in await sums("usage")] == [1]
-    rows = await sums("usage", group_by="project")
-    assert [(row["project"], row["calls"]) for row in rows] == [("mine", 1)]
-    assert await sums("usage", group_by="lesson") == []
+    assert [row["call_count"] for row in await sums("usage")] == [1]
+    rows = await sums("usage", group_by="project_id")
+    assert [(row["project_id"], row["call_count"]) for row in rows] == [("mine", 1)]
+    assert await sums("usage", group_by="lesson_id") == []
     assert [budget["project_id"] for budget in await sums("budgets")] == ["mine"]
     stolen = await api.get("/api/v1/usage", params={"project_id": "other"}, headers=headers)
     assert stolen.status_code == 403
     raised = await api.put("/api/v1/budgets", json={"items": []}, headers=headers)
     assert raised.status_code == 403
-    all_calls = (await api.get("/api/v1/usage", params={"group_by": "project"})).json()["items"]
-    assert {row["project"]: row["calls"] for row in all_calls} == {"mine": 1, "other": 2}
+    all_calls = (await api.get("/api/v1/usage", params={"group_by": "project_id"})).json()["items"]
+    assert {row["project_id"]: row["call_count"] for row in all_calls} == {"mine": 1, "other": 2}
     await model.aclose()

@@ -117,7 +117,7 @@ async def test_spent_budget_blocks_call_and_reports_amounts(
     error = raised.value
     assert (error.status, error.code, len(stub.calls)) == (402, "budget_spent", 1)
     assert "does not cover this call: $0.00005 of $0.0005 left" in str(error)
-    assert error.extra["usd"] == 0.0005
+    assert error.extra["limit_usd"] == 0.0005
     assert error.extra["spent_usd"] == pytest.approx(0.00045)
     assert error.extra["left_usd"] == pytest.approx(0.00005)
     assert error.extra["asked_usd"] > 0.00005
@@ -241,8 +241,8 @@ def test_periods_have_no_gap(now: datetime) -> None:
 
 BUDGETS = {
     "items": [
-        {"period": "day", "usd": 5, "allow_unknown_price": False},
-        {"period": "month", "usd": 80.5, "allow_unknown_price": True},
+        {"period": "day", "limit_usd": 5, "allow_unknown_price": False},
+        {"period": "month", "limit_usd": 80.5, "allow_unknown_price": True},
     ]
 }
 
@@ -250,7 +250,7 @@ BUDGETS = {
 async def test_budgets_over_http(api: Any, runtime: Runtime, tenant: TestTenant) -> None:
     assert (await api.get("/api/v1/budgets")).json()["items"] == []
     answered = (await api.put("/api/v1/budgets", json=BUDGETS)).json()["items"]
-    assert [one["usd"] for one in answered] == [5, 80.5]
+    assert [one["limit_usd"] for one in answered] == [5, 80.5]
     books = Books(runtime, tenant)
     await books.settle(await books.reserve("0.25"), "0.125")
     await books.reserve("0.25")
@@ -264,14 +264,14 @@ async def test_budgets_over_http(api: Any, runtime: Runtime, tenant: TestTenant)
 @pytest.mark.parametrize(
     "items",
     [
-        [{"period": "week", "usd": 1}],
-        [{"period": "day", "usd": -1}],
-        [{"period": "day", "usd": "NaN"}],
+        [{"period": "week", "limit_usd": 1}],
+        [{"period": "day", "limit_usd": -1}],
+        [{"period": "day", "limit_usd": "NaN"}],
         [{"period": "day"}],
-        [{"period": "day", "tokens": -1}],
-        [{"period": "day", "usd": 1, "when_spent": "shrug"}],
-        [{"period": "day", "usd": 1}, {"period": "day", "usd": 2}],
-        [{"period": "day", "usd": 1, "project_id": "p"}] * 2,
+        [{"period": "day", "limit_tokens": -1}],
+        [{"period": "day", "limit_usd": 1, "when_spent": "shrug"}],
+        [{"period": "day", "limit_usd": 1}, {"period": "day", "limit_usd": 2}],
+        [{"period": "day", "limit_usd": 1, "project_id": "p"}] * 2,
     ],
 )
 async def test_invalid_budget_is_refused(api: Any, items: Any) -> None:
@@ -288,9 +288,9 @@ async def test_usage_sums_the_ledger(
     with pytest.raises(LLMServerError):
         await llm.complete(request(tenant))
     (row,) = (await api.get("/api/v1/usage")).json()["items"]
-    assert (row["calls"], row["failed"], row["unpriced"]) == (3, 1, 0)
+    assert (row["call_count"], row["failed_count"], row["unpriced_count"]) == (3, 1, 0)
     assert (row["input_tokens"], row["output_tokens"]) == (4000, 200)
-    assert row["usd"] == pytest.approx(2 * (2000 * 0.00000015 + 100 * 0.0000006))
+    assert row["cost_usd"] == pytest.approx(2 * (2000 * 0.00000015 + 100 * 0.0000006))
     assert row["day"] == datetime.now(UTC).date().isoformat()
     (row,) = (await api.get("/api/v1/usage", params={"group_by": "model,purpose"})).json()["items"]
     assert (row["model"], row["purpose"], row["day"]) == ("gpt-4o-mini", "test", None)
@@ -320,5 +320,5 @@ async def test_run_is_postponed_for_budget_without_losing_attempt(
             select(RunRow).where(RunRow.tenant_id == tenant.id, RunRow.state == "queued")
         )
     assert run is not None
-    assert (run.attempts, run.error["code"]) == (0, "budget_spent")
+    assert (run.attempt_count, run.error["code"]) == (0, "budget_spent")
     assert stub.calls == []

@@ -154,7 +154,7 @@ async def test_costs_and_calls(doors: Doors) -> None:
     costs = doors.analytics("costs")
     assert sum(row.calls for row in usage) == calls == sum(row["call_count"] for row in costs)
     expected = pytest.approx(float(usd))
-    assert sum(row.usd for row in usage) == expected
+    assert sum(row.cost_usd for row in usage) == expected
     assert sum(row["cost_usd"] for row in costs) == expected
 
 

@@ -287,7 +287,7 @@ async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     page = (await owner_of.get(url)).text
     assert "nine working days" in page
     assert "handbook.md" in page or "Shipping abroad" in page
-    assert (await owner_of.send(f"{url}/feedback", verdict="right")).status_code == 303
+    assert (await owner_of.send(f"{url}/feedback", feedback="right")).status_code == 303
     assert (await agent.get(url.rsplit("/", 1)[1]))["feedback"] == "right"
     assert "Ask a follow-up question" in page
     follow = {"query": "And do they need a form?", "previous_run_id": url.rsplit("/", 1)[1]}
@@ -383,14 +383,16 @@ async def test_error_page_rolls_back(owner_of, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_costs_and_budgets(owner_of, console, tenant, api) -> None:
-    fields = {"period": "day", "usd": "5", "when_spent": "rules", "purpose": "reflect"}
+    fields = {"period": "day", "limit_usd": "5", "when_spent": "rules", "purpose": "reflect"}
     assert (await owner_of.send("/console/costs/budgets", **fields)).status_code == 303
-    assert (await owner_of.send("/console/costs/budgets", period="month", tokens="9")).is_redirect
+    assert (
+        await owner_of.send("/console/costs/budgets", period="month", limit_tokens="9")
+    ).is_redirect
     page = (await owner_of.get("/console/costs")).text
     assert "$5.00" in page
     reader = await console(tenant.keys["read"])
     assert (await reader.send("/console/costs/budgets", **fields)).status_code == 403
-    wrong = await owner_of.send("/console/costs/budgets", period="day", usd="much")
+    wrong = await owner_of.send("/console/costs/budgets", period="day", limit_usd="much")
     assert (wrong.status_code, "US dollars: Must be a number, such as 2.50." in wrong.text) == (
         422,
         True,
@@ -402,7 +404,7 @@ async def test_costs_and_budgets(owner_of, console, tenant, api) -> None:
     deleted = await owner_of.send("/console/costs/budgets/delete", budget="month//")
     assert deleted.status_code == 303
     kept = (await api.get("/api/v1/budgets")).json()["items"]
-    assert [(item["period"], item["purpose"], item["usd"]) for item in kept] == [
+    assert [(item["period"], item["purpose"], item["limit_usd"]) for item in kept] == [
         ("day", "reflect", 5.0)
     ]
 
@@ -563,12 +565,12 @@ async def test_budget_is_added_to_the_newest_list(
     owner_of: ConsoleClient, api, runtime, tenant: TestTenant
 ) -> None:
     """Another person replaces the budgets while the form is sent."""
-    limit = {"period": "day", "project_id": "before", "tokens": 1}
+    limit = {"period": "day", "project_id": "before", "limit_tokens": 1}
     (await api.put("/api/v1/budgets", json={"items": [limit]})).raise_for_status()
     async with runtime.sessions.for_tenant(tenant.id) as session:
         row = BudgetRow(tenant_id=tenant.id, period="day", project_id="now", limit_tokens=1)
         await replace_budgets(session, [row])
-        form = {"period": "day", "project": "added", "usd": "1"}
+        form = {"period": "day", "project": "added", "limit_usd": "1"}
         sent = asyncio.create_task(owner_of.send("/console/costs/budgets", **form))
         await asyncio.wait([sent], timeout=0.5)
     assert (await sent).status_code == 303

@@ -128,7 +128,7 @@ async def test_second_curation_waits_without_costing_an_attempt(book: Book) -> N
     assert delay is not None
     assert delay < timedelta(seconds=10)
     (waiting,) = [run for run in await book.runs(CURATE) if run.id == second]
-    assert (waiting.state, waiting.attempts) == ("queued", 0)
+    assert (waiting.state, waiting.attempt_count) == ("queued", 0)
     await worker.execute_run(book.runtime, first, worker.RUN_STEPS)
     with pytest.raises(CurationBusy):  # the first one is not applied yet
         await load(book, await claim(book, second))

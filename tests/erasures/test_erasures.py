@@ -189,7 +189,7 @@ async def test_suspended_tenant_waits(app, api, tenant, http, drain, runtime, ma
     async with runtime.sessions.for_tenant(tenant.id) as session:
         run = await session.get(RunRow, (tenant.id, sent["run_id"]))
         assert run is not None
-        assert (run.state, run.attempts) == ("queued", 0)
+        assert (run.state, run.attempt_count) == ("queued", 0)
     app.state.api.key_cache.__init__()
     assert_problem(await api.get("/api/v1/traces"), 401, "unauthorized")
     answer = (await http.post(f"{url}/resume", headers=operator)).json()

@@ -89,7 +89,7 @@ async def test_evaluation_is_stored_and_returned(
     ]
     assert found[0]["reasons"][0] == "1 of 2 tests failed."
     assert {i["run_id"] for i in found} == {str(run_id)}
-    assert [i["is_declared"] for i in found] == [True, False, False]
+    assert [i["declared"] for i in found] == [True, False, False]
 
 
 async def test_conflict_is_shown_until_the_check_agrees(

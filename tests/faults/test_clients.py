@@ -64,7 +64,7 @@ def test_client_that_stops_in_mid_line(installation: Installation, sender: Sende
         },
         timeout=30,
     ).json()
-    assert (answer["stored"], answer["duplicates"], answer["rejected"]) == (
+    assert (answer["stored_count"], answer["duplicate_count"], answer["rejected_count"]) == (
         len(many) - MAX_BATCH_LINES,
         MAX_BATCH_LINES,
         0,

@@ -28,7 +28,7 @@ UNKNOWN = "Who won the football championship of Brazil?"
 
 async def test_answer_quotes_its_source(agent: Agent) -> None:
     run = await agent.ask(KNOWN, interactive=False)
-    assert (run["state"], run["status"], run["found"]) == ("done", "success", True)
+    assert (run["state"], run["outcome"], run["found"]) == ("done", "success", True)
     assert "A pending order cannot be refunded." in run["answer"]
     assert run["answer"].endswith("[1]")
     source = run["sources"][0]
@@ -84,7 +84,7 @@ async def test_search_has_no_reference_to_a_skipped_question(agent: Agent) -> No
 async def test_nothing_found_is_not_guessed(agent: Agent) -> None:
     agent.config = config(search={"min_score": 0.3}, intervention={"max_rounds": 0})
     run = await agent.ask(UNKNOWN)
-    assert (run["state"], run["status"], run["found"]) == ("done", "partial", False)
+    assert (run["state"], run["outcome"], run["found"]) == ("done", "partial", False)
     assert run["answer"] == "The sources do not answer this question."
     assert run["sources"] == []
 
@@ -112,7 +112,7 @@ async def test_intervention_is_answered_once(agent: Agent) -> None:
     await agent.work()
     after = await agent.get(run["id"])
     assert [step["state"] for step in after["steps"]] == ["skipped", "partial"]
-    assert (after["state"], after["status"], after["found"]) == ("done", "partial", False)
+    assert (after["state"], after["outcome"], after["found"]) == ("done", "partial", False)
     listed = (await agent.api.get(f"{URL}/{run['id']}/interventions")).json()["items"]
     assert [(each["state"], each["action"]) for each in listed] == [("answered", "skip")]
 
@@ -132,7 +132,7 @@ async def test_waiting_run_holds_nothing_and_times_out(agent: Agent) -> None:
     while not await agent.work():
         pass
     run = await agent.get(run_id)
-    assert (run["state"], run["status"]) == ("cancelled", "cancelled")
+    assert (run["state"], run["outcome"]) == ("cancelled", "cancelled")
 
 
 async def test_cancel_twice_is_the_same(agent: Agent) -> None:
@@ -255,7 +255,7 @@ async def test_failed_step_skips_those_that_depend_on_it(agent: Agent, counter: 
     run = await agent.ask("count", plan=plan)
     assert [each["state"] for each in run["steps"]] == ["failed", "skipped"]
     assert run["steps"][0]["error"] == "The counter is out of order."
-    assert (run["state"], run["status"], run["answer"]) == ("failed", "failed", None)
+    assert (run["state"], run["outcome"], run["answer"]) == ("failed", "failed", None)
     assert run["error"] == {"message": "Step 1 (counter) failed: The counter is out of order."}
 
 

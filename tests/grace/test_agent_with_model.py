@@ -82,7 +82,7 @@ async def model(agent: Agent) -> AsyncIterator[Model]:
 async def test_simple_question_needs_no_planning_call(agent: Agent, model: Model) -> None:
     agent.config = config(planner={"simple_below": 0.4})
     run = await agent.ask(QUERY, interactive=False)
-    assert (run["status"], run["engine"]) == ("success", "template")
+    assert (run["outcome"], run["engine"]) == ("success", "template")
     assert run["answer"] == f"{FACT} [1]"
     assert [source["source"] for source in run["sources"]] == ["handbook.md"]
     assert run["steps"][1]["breakdown"]["support"] == 1
@@ -95,7 +95,7 @@ async def test_model_plans_a_complex_question(agent: Agent, model: Model) -> Non
     agent.config = config(executor={"max_replans": 0}, intervention={"max_rounds": 0})
     run = await agent.ask(HARD, interactive=False)
     assert (run["engine"], run["complexity"], len(run["steps"])) == ("llm", 0.6, 3)
-    assert run["cited_bullets"] == []  # a key that no bullet has
+    assert run["cited_bullet_keys"] == []  # a key that no bullet has
     assert run["state"] == "done"
 
 
@@ -107,7 +107,7 @@ async def test_answer_of_a_part_is_not_the_answer(agent: Agent, model: Model) ->
     run = await agent.ask(HARD, interactive=False)
     assert [step["state"] for step in run["steps"]] == ["success", "success", "failed"]
     assert (run["answer"], run["found"], run["confidence"]) == (None, False, 0.0)
-    assert (run["state"], run["status"]) == ("failed", "failed")
+    assert (run["state"], run["outcome"]) == ("failed", "failed")
     assert "Step 3" in run["error"]["message"]
 
 
@@ -231,7 +231,7 @@ async def test_insufficient_sources_are_admitted(agent: Agent, model: Model) -> 
     model.answers["answer"] = [{"answer": "The sources do not say.", "sufficient": False}]
     agent.config = config(intervention={"max_rounds": 0}, executor={"max_replans": 0})
     run = await agent.ask(QUERY, interactive=False)
-    assert (run["status"], run["found"]) == ("partial", False)
+    assert (run["outcome"], run["found"]) == ("partial", False)
 
 
 async def test_loop_of_an_older_agent_is_one_step(agent: Agent, model: Model) -> None:

@@ -60,7 +60,7 @@ async def test_a_correction_of_a_follow_up_teaches_no_bullet(agent: Agent) -> No
     first = await agent.ask(NORWAY, playbook="desk", interactive=False)
     asked = {"previous_run_id": first["id"], "interactive": False, "playbook": "desk"}
     run = await agent.ask("How many working days do they take?", **asked)
-    body = {"verdict": "wrong", "answer": "Ten."}
+    body = {"feedback": "wrong", "answer": "Ten."}
     await agent.api.post(f"{URL}/{run['id']}/feedback", json=body)
     await agent.work()
     bullets = await agent.api.get("/api/v1/playbooks/desk/bullets")

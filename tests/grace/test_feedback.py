@@ -14,7 +14,7 @@ CALIBRATION = "/api/v1/agents/calibration"
 
 
 async def judge(agent: Agent, run: dict[str, Any], verdict: str, answer: str | None = None) -> Any:
-    body = {"verdict": verdict, "answer": answer}
+    body = {"feedback": verdict, "answer": answer}
     return await agent.api.post(f"{URL}/{run['id']}/feedback", json=body)
 
 

@@ -66,7 +66,7 @@ async def test_insufficient_sources_lead_to_one_more_search(agent: Agent, model:
     assert (question["level"], question["step_id"]) == ("escalate", 3)
     assert "The sources do not say it." in question["message"]
     run = await agent.go_on(run, "proceed")
-    assert (run["state"], run["status"], run["found"]) == ("done", "partial", False)
+    assert (run["state"], run["outcome"], run["found"]) == ("done", "partial", False)
 
 
 @pytest.mark.parametrize("may_change", [False, True])

@@ -124,5 +124,5 @@ async def test_the_loop_can_end_without_an_answer(agent: Agent, model: Model) ->
     assert (run["state"], run["found"], run["answer"]) == ("done", True, f"{FACT} [1]")
     model.answers["act"] = [search, missing]
     run = await agent.go_on(await agent.ask(HARD), "proceed")
-    assert (run["state"], run["status"], run["found"]) == ("done", "partial", False)
+    assert (run["state"], run["outcome"], run["found"]) == ("done", "partial", False)
     assert not run["sources"]

@@ -33,7 +33,7 @@ async def test_settings_of_the_model_are_sent(agent: Agent, model: Model) -> Non
 async def test_rules_judge_instead_of_the_model(agent: Agent, model: Model) -> None:
     agent.config = config(llm={"light_model_judgments": False})
     run = await agent.ask(QUERY, interactive=False)
-    assert run["status"] == "success"
+    assert run["outcome"] == "success"
     assert len(model.calls) == 2, "the plan and the answer"
 
 
@@ -217,7 +217,7 @@ async def test_failed_search_beside_a_good_one_is_left_out(agent: Agent) -> None
     )
     run = await agent.ask(KNOWN, interactive=False)
     assert "replanned" in [kind for _, kind in await agent.events(run["id"])]
-    assert (run["state"], run["status"], run["replan_count"]) == ("done", "success", 1)
+    assert (run["state"], run["outcome"], run["replan_count"]) == ("done", "success", 1)
     assert [each["action"] for each in run["steps"]] == ["rag_search", "reasoning"]
     assert run["steps"][1]["depends_on"] == [1]
 

@@ -51,9 +51,9 @@ async def test_answer_waits_for_a_web_search_that_is_added(
 
 
 async def test_plan_of_a_model_that_only_searches_is_answered(agent: Agent, model: Model) -> None:
-    """S3.21; `cited_bullets` may be missing."""
+    """S3.21; `cited_bullet_keys` may be missing."""
     plan: dict[str, Any] = planned(("rag_search", []))
-    plan.pop("cited_bullets", None)
+    plan.pop("cited_bullet_keys", None)
     model.answers["plan"] = [plan]
     run = await agent.ask(QUERY, interactive=False)
     assert (run["engine"], run["state"]) == ("llm", "done")

@@ -236,7 +236,7 @@ async def settle(service: Service) -> None:
         service.clock.now += 60
         tickets = [*late, *await waiting_tickets(service.runtime, service.tenant.id)]
     left = [
-        (run.kind, run.state, run.attempts, run.error)
+        (run.kind, run.state, run.attempt_count, run.error)
         for run in await rows(service, RunRow, RunRow.state.in_(("queued", "running")))
     ]
     raise AssertionError(f"some runs never end: {left}")

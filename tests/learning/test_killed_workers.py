@@ -45,7 +45,7 @@ async def test_worker_killed_at_every_step_counts_once(
     while run_id is not None:
         run = await wait_for_run(run_id)
         assert run.state == "done"
-        assert run.attempts == 2
+        assert run.attempt_count == 2
         kinds.append(run.kind)
         run_id = run.result.get("next_run_id")
     assert await survivor.stop() == 0

@@ -26,7 +26,7 @@ async def send(api: AsyncClient, traces: list[dict[str, Any]]) -> None:
     headers = {"content-type": "application/x-ndjson"}
     sent = await api.post("/api/v1/traces?reflect=always", content=body, headers=headers)
     sent.raise_for_status()
-    assert sent.json()["rejected"] == 0, sent.json()
+    assert sent.json()["rejected_count"] == 0, sent.json()
 
 
 async def state(runtime: Runtime, tenant: TestTenant, api: AsyncClient) -> Any:

@@ -361,7 +361,11 @@ async def test_two_runs_of_a_task_of_a_tenant_do_not_run_at_once(
     delay = await process_ticket(service.background, Ticket(service.tenant.id, second_run.id))
     assert delay is not None
     waiting = await service.run(second)
-    assert (waiting.state, waiting.attempts, waiting.error["code"]) == ("queued", 0, "run_busy")
+    assert (waiting.state, waiting.attempt_count, waiting.error["code"]) == (
+        "queued",
+        0,
+        "run_busy",
+    )
     may_answer.set()
     assert await working is None
     await service.deliver_ticket(second_run.id)

@@ -174,7 +174,7 @@ async def test_spent_budget_postpones_the_task(
 ) -> None:
     await limit(runtime, tenant, None, limit_tokens=10)
     run = await start(service, task)
-    assert (run.state, run.attempts, run.error["code"]) == ("queued", 0, "budget_spent")
+    assert (run.state, run.attempt_count, run.error["code"]) == ("queued", 0, "budget_spent")
     assert await stored(service, task) == []
     (await service.api.put("/api/v1/budgets", json={"items": []})).raise_for_status()
     service.stub.queue(answer(GOOD[task]))

@@ -184,7 +184,7 @@ def test_access_line_has_ids_and_route_only(observed: Observed, learned: dict[st
     assert line["key_id"]
     assert "reflect=always" not in observed.log_text("api")
     routes = {line["route"] for line in lines}
-    assert "/api/v1/playbooks/{name}/render" in routes
+    assert "/api/v1/playbooks/{playbook}/render" in routes
     assert not any("support" in route for route in routes)
 
 

@@ -190,7 +190,7 @@ async def test_failure_of_request_ends_as_dead_run(service: Service, fault: str)
     assert all(waits[:4])
     assert waits[4] is None
     run = await service.run(ticket.run_id)
-    assert (run.state, run.attempts, run.error["code"]) == ("dead", 5, code)
+    assert (run.state, run.attempt_count, run.error["code"]) == ("dead", 5, code)
     dead = (await service.api.get("/api/v1/runs?state=dead")).json()["items"]
     assert [one["error"]["code"] for one in dead] == [code]
 
@@ -209,7 +209,7 @@ async def test_provider_failure_costs_no_attempt(service: Service, fault: str) -
         assert wait >= timedelta(seconds=1)
         assert len(service.stub.calls) == asked, "the worker asks once"
         run = await service.run(ticket.run_id)
-        assert (run.state, run.attempts, run.error["code"]) == ("queued", 0, code)
+        assert (run.state, run.attempt_count, run.error["code"]) == ("queued", 0, code)
         service.clock.now += 400
     service.set_answer()
     service.set_llm_timeout(patience)
@@ -225,7 +225,7 @@ async def test_other_runs_wait_without_calls_while_provider_fails(service: Servi
     assert len(service.stub.calls) == 1
     assert all(wait is not None and wait >= timedelta(seconds=90) for wait in waits)
     waiting = [run for run in await service.runs() if run.kind == "reflect"]
-    assert {run.attempts for run in waiting} == {0}
+    assert {run.attempt_count for run in waiting} == {0}
 
 
 async def test_failure_of_single_trace_counts_as_attempt(serve: Serve) -> None:

@@ -159,7 +159,7 @@ async def use_agent(api: httpx2.AsyncClient, work: Callable[[], Awaitable[int]])
                                   json={"action": "proceed"})  # fmt: skip
         answered.raise_for_status()
         await work()
-    judged = await api.post(f"{run}/feedback", json={"verdict": "right"})
+    judged = await api.post(f"{run}/feedback", json={"feedback": "right"})
     judged.raise_for_status()
     (await api.get("/api/v1/agents/calibration")).raise_for_status()
 

@@ -110,7 +110,11 @@ async def test_other_tenant_is_admitted(api: AsyncClient, http, make_tenant) -> 
 async def test_lines_over_limit_are_refused_one_by_one(api, tenant, runtime) -> None:
     raw = ndjson([*(trace(external_id=f"n-{n}") for n in range(5)), trace(external_id="n-0")])
     answer = (await send_lines(api, raw, "")).json()
-    assert (answer["stored"], answer["duplicates"], answer["rejected"]) == (3, 1, 2)
+    assert (answer["stored_count"], answer["duplicate_count"], answer["rejected_count"]) == (
+        3,
+        1,
+        2,
+    )
     codes = [item.get("error", {}).get("code") for item in answer["items"]]
     assert codes == [None, None, None, "queue_full", "queue_full", None]
     assert answer["items"][3]["error"]["retry_after"] == RETRY_AFTER_SECONDS

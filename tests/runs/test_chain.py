@@ -66,7 +66,7 @@ async def test_one_ticket_leads_through_the_steps_of_a_chain(
     (ticket,) = await waiting_tickets(runtime, tenant.id)
     assert await process_ticket(runtime, ticket, may_continue=lambda: True) is None
     reflected = await read_run(next_run_id(await read_run(run.id)))
-    assert (reflected.kind, reflected.state, reflected.attempts) == (REFLECT, "done", 1)
+    assert (reflected.kind, reflected.state, reflected.attempt_count) == (REFLECT, "done", 1)
     assert reflected.parent_id == run.id
     assert await waiting_tickets(runtime, tenant.id) == []
 
@@ -87,7 +87,7 @@ async def test_ticket_of_a_done_run_leads_to_the_step_that_failed(
     assert (await read_run(failed_id)).state == "queued"
     assert await process_ticket(runtime, ticket) is None
     done = await read_run(failed_id)
-    assert (done.state, done.attempts) == ("done", 2)
-    assert (await read_run(run.id)).attempts == 1
+    assert (done.state, done.attempt_count) == ("done", 2)
+    assert (await read_run(run.id)).attempt_count == 1
     assert await process_ticket(runtime, ticket) is None  # delivered once more: all is done
-    assert (await read_run(failed_id)).attempts == 2
+    assert (await read_run(failed_id)).attempt_count == 2

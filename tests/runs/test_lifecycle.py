@@ -46,7 +46,7 @@ async def test_run_is_claimed_leased_and_done(runtime, tenant, queue_run, read_r
     claimed = await claim(runtime, tenant, run.id, "me")
     assert claimed.run is not None
     now = await read_run(run.id)
-    assert (now.state, now.attempts, now.lease_owner) == ("running", 1, "me")
+    assert (now.state, now.attempt_count, now.lease_owner) == ("running", 1, "me")
     assert now.started_at is not None
     async with runtime.sessions.for_tenant(tenant.id) as session:
         await lifecycle.finish_run(
@@ -89,7 +89,7 @@ async def test_expired_lease_is_taken_over_and_first_worker_cannot_finish(
     assert late is not None
     taken = await claim(runtime, tenant, run.id, "you")
     assert taken.run is not None
-    assert taken.run.attempts == 2
+    assert taken.run.attempt_count == 2
 
     async def finish_late() -> None:
         async with runtime.sessions.for_tenant(tenant.id) as session:
@@ -134,7 +134,7 @@ async def test_failing_run_backs_off_and_ends_dead(runtime, tenant, queue_run, r
     assert delays[2] is None
     assert timedelta(seconds=0.5) <= delays[0] <= timedelta(seconds=1) <= delays[1]
     dead = await read_run(run.id)
-    assert (dead.state, dead.attempts) == ("dead", 3)
+    assert (dead.state, dead.attempt_count) == ("dead", 3)
     assert dead.error == {"type": "InvalidRequest", "code": "invalid", "message": "no. 2"}
     assert dead.finished_at is not None
 
@@ -160,7 +160,7 @@ async def test_dead_run_is_retried_from_the_start(runtime, tenant, queue_run, re
     async with runtime.sessions.for_tenant(tenant.id) as session:
         assert await lifecycle.retry_run(session, run.id) is not None
     now = await read_run(run.id)
-    assert (now.state, now.attempts, now.finished_at) == ("queued", 0, None)
+    assert (now.state, now.attempt_count, now.finished_at) == ("queued", 0, None)
     assert await worker.process_ticket(runtime, Ticket(tenant.id, run.id)) is None
     assert (await read_run(run.id)).state == "done"
 
@@ -176,7 +176,7 @@ async def test_run_that_kills_workers_ends_dead_with_cause(
     assert refused.dead is not None
     assert await claim(runtime, tenant, run.id, "c") == lifecycle.ClaimResult()
     dead = await read_run(run.id)
-    assert (dead.state, dead.attempts, dead.lease_owner) == ("dead", 2, None)
+    assert (dead.state, dead.attempt_count, dead.lease_owner) == ("dead", 2, None)
     assert dead.error["type"] == "Lost"
     assert "2 times" in dead.error["message"]
 
@@ -250,7 +250,7 @@ async def test_two_workers_with_one_ticket_count_it_once(
                 worker.process_ticket(second, ticket),
             )
             assert sum(answer is None for answer in answers) >= 1
-            assert (await read_run(run.id)).attempts == 1
+            assert (await read_run(run.id)).attempt_count == 1
             assert (await read_run(run.id)).state == "done"
     finally:
         await other.close()

@@ -70,7 +70,7 @@ async def test_retried_step_uses_the_stored_reply(
         assert reply.run_id == ticket.run_id
     assert await process_ticket(service.background, ticket) is None
     run = await service.run(ticket.run_id)
-    assert (run.state, run.attempts) == ("done", 3)
+    assert (run.state, run.attempt_count) == ("done", 3)
     assert run.result["reflection_text"] == GOOD["reflection"]
     assert len(service.stub.calls) == len(await service.calls()) == 1, "bought once"
     assert run.usage["calls"] == 1
@@ -138,7 +138,7 @@ async def test_upkeep_deletes_old_replies(runtime: Runtime, tenant: TestTenant) 
 async def dead_run(runtime: Runtime, tenant: TestTenant) -> RunRow:
     async with runtime.sessions.for_tenant(tenant.id) as session:
         run = lifecycle.new_run(session, "reflect", project_id="default")
-        run.state, run.attempts = "dead", 5
+        run.state, run.attempt_count = "dead", 5
         run.error = {"code": "llm_timeout", "message": "late", POSTPONEMENTS: 7}
         run.started_at = run.finished_at = datetime.now(UTC)
     return run
@@ -147,7 +147,7 @@ async def dead_run(runtime: Runtime, tenant: TestTenant) -> RunRow:
 async def test_manual_retry_starts_afresh(api: Any, runtime: Runtime, tenant: TestTenant) -> None:
     run = await dead_run(runtime, tenant)
     retried = (await api.post(f"/api/v1/runs/{run.id}/retry")).json()
-    assert (retried["state"], retried["attempts"], retried["error"]) == ("queued", 0, None)
+    assert (retried["state"], retried["attempt_count"], retried["error"]) == ("queued", 0, None)
     assert (retried["started_at"], retried["finished_at"]) == (None, None)
 
 
@@ -178,7 +178,7 @@ async def test_unknown_kind_is_left_for_a_newer_worker(
         assert await process_ticket(runtime, ticket) == timedelta(seconds=30)
     async with runtime.sessions.for_tenant(tenant.id) as session:
         runs = list(await session.scalars(select(RunRow).where(RunRow.kind == kind)))
-    assert [(run.state, run.attempts) for run in runs] == [("queued", 0)] * 2
+    assert [(run.state, run.attempt_count) for run in runs] == [("queued", 0)] * 2
     assert [entry["kind"] for entry in logs if entry["event"] == "run_kind_unknown"] == [kind]
     known = replace(runtime, process_name="newer")
     done: list[RunRow] = []

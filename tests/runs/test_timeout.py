@@ -64,6 +64,6 @@ async def test_maintenance_continues_after_the_timeout(
     monkeypatch.setattr(runtime.settings, "run_timeout", SECONDS)
     assert await worker.process_ticket(runtime, ticket, steps) is not None, "it is postponed"
     run = (await api.get(f"/api/v1/runs/{started['id']}")).json()
-    assert (run["state"], run["attempts"]) == ("queued", 0)
+    assert (run["state"], run["attempt_count"]) == ("queued", 0)
     assert await worker.process_ticket(runtime, ticket) is None
     assert (await api.get(f"/api/v1/runs/{started['id']}")).json()["state"] == "done"

@@ -143,7 +143,7 @@ class StubService:
         if call.headers["content-type"] != "application/x-ndjson":
             return 201, RECORDED["sent"]
         items = [self._line(n, line) for n, line in enumerate(call.body.split(b"\n"), start=1)]
-        return 200, {"items": items, "stored": 0, "duplicates": 0, "rejected": 0}
+        return 200, {"items": items, "stored_count": 0, "duplicate_count": 0, "rejected_count": 0}
 
     def _line(self, number: int, line: bytes) -> dict[str, Any]:
         try:
@@ -253,7 +253,7 @@ def run(run_id: str, trace_id: str, trace: dict[str, Any]) -> dict[str, Any]:
 def finish(each: dict[str, Any]) -> None:
     if each["_ends"] == "dead":
         error = {"type": "Boom", "code": "internal_error", "message": "The model is away."}
-        each |= {"state": "dead", "attempts": 5, "error": error}
+        each |= {"state": "dead", "attempt_count": 5, "error": error}
         return
     if each["_ends"] == "applied":
         change = {"action": "added", "key": "str-00001", "content": each["_teaches"], "reason": ""}
@@ -270,7 +270,7 @@ def finish(each: dict[str, Any]) -> None:
             "strategy_id": None if nothing else f"strategy-{each['_says']}",
             "importance": None if nothing else each["_importance"],
             "strategies": [] if nothing else [
-                {"id": f"strategy-{each['_says']}", "is_new": each["_ends"] == "stored"}
+                {"id": f"strategy-{each['_says']}", "new": each["_ends"] == "stored"}
             ],
         },
     }  # fmt: skip

@@ -153,7 +153,7 @@ async def dead_run(api: AsyncClient, runtime: Runtime, tenant_id: UUID, **more: 
     async with runtime.sessions.for_tenant(tenant_id) as session:
         claim = await lifecycle.claim_run(session, run_id, "w", runtime.lease_duration)
         assert claim.run is not None
-        claim.run.attempts = claim.run.max_attempts
+        claim.run.attempt_count = claim.run.max_attempts
         await session.flush()
         await lifecycle.record_failure(session, claim.run, InvalidRequest("the cause"))
     return str(run_id)

@@ -40,7 +40,7 @@ async def test_spooled_answers_are_complete(
     answer = await send_lines(api, ndjson([trace()] * 150) + b"no trace\n")
     told = answer.json()
     assert [item["line"] for item in told["items"]] == list(range(1, 152))
-    assert (told["stored"], told["duplicates"], told["rejected"]) == (150, 0, 1)
+    assert (told["stored_count"], told["duplicate_count"], told["rejected_count"]) == (150, 0, 1)
     assert (await count(runtime, tenant.id))["traces"] == 150
 
 
@@ -48,7 +48,7 @@ async def test_database_loss_reports_stored_lines(api, tenant, runtime, fail_wit
     await fail_with("57P01")
     lines = [trace()] * 300 + [trace(events=[event("fail")])] + [trace()] * 250
     told = (await send_lines(api, ndjson(lines))).json()
-    assert (told["stored"], told["rejected"]) == (250, 301)
+    assert (told["stored_count"], told["rejected_count"]) == (250, 301)
     assert {item["error"]["code"] for item in told["items"][250:]} == {"unavailable"}
     assert told["items"][250]["error"]["retry_after"] >= 1
     assert (await count(runtime, tenant.id))["traces"] == 250

@@ -53,7 +53,7 @@ async def test_every_line_gets_result_in_order(api, tenant, runtime) -> None:
     answer = await send_lines(api, b"\n".join(lines))
     assert answer.status_code == 200
     body = answer.json()
-    assert (body["stored"], body["duplicates"], body["rejected"]) == (4, 1, 10)
+    assert (body["stored_count"], body["duplicate_count"], body["rejected_count"]) == (4, 1, 10)
     items = {item["line"]: item for item in body["items"]}
     assert sorted(items) == [1, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]
     assert items[10] == items[1] | {"line": 10, "duplicate": True}
@@ -79,7 +79,7 @@ async def test_every_line_gets_result_in_order(api, tenant, runtime) -> None:
 async def test_line_endings(api: AsyncClient, end: str, last: bool) -> None:
     raw = ndjson((trace(external_id=str(n)) for n in range(3)), end)
     answer = await send_lines(api, raw if last else raw.removesuffix(end.encode()))
-    assert answer.json()["stored"] == 3
+    assert answer.json()["stored_count"] == 3
 
 
 @pytest.mark.parametrize(
@@ -90,19 +90,24 @@ async def test_every_ndjson_content_type_is_accepted(api: AsyncClient, kind: str
     answer = await api.post(
         "/api/v1/traces", content=ndjson([trace()]), headers={"Content-Type": kind}
     )
-    assert answer.json()["stored"] == 1
+    assert answer.json()["stored_count"] == 1
 
 
 async def test_empty_body_gives_no_results(api: AsyncClient) -> None:
     for raw in (b"", b"\n\n", b"  "):
         answer = await send_lines(api, raw)
-        assert answer.json() == {"items": [], "stored": 0, "duplicates": 0, "rejected": 0}
+        assert answer.json() == {
+            "items": [],
+            "stored_count": 0,
+            "duplicate_count": 0,
+            "rejected_count": 0,
+        }
 
 
 async def test_transaction_contains_250_lines(api, tenant, runtime) -> None:
     """now() is the start of a transaction, so its values count the transactions."""
     answer = await send_lines(api, ndjson([trace()] * 600), "?reflect=always")
-    assert answer.json()["stored"] == 600
+    assert answer.json()["stored_count"] == 600
     async with runtime.sessions.for_tenant(tenant.id) as session:
         rows = await session.execute(text("select count(*) from runs group by created_at"))
         assert sorted(rows.scalars()) == [100, 250, 250]
@@ -127,7 +132,7 @@ async def test_ndjson_body_may_exceed_json_limit(api: AsyncClient) -> None:
     """Forty megabytes of lines: the limit is that of a line."""
     line = ndjson([trace(task_goal="x" * 4_000_000)])
     answer = await send_lines(api, line * 10)
-    assert answer.json()["stored"] == 10
+    assert answer.json()["stored_count"] == 10
 
 
 async def test_line_with_ten_thousand_events(api: AsyncClient) -> None:
@@ -147,7 +152,7 @@ async def test_repeated_file_adds_nothing(api, tenant, runtime) -> None:
     first = (await send_lines(api, raw, "")).json()
     before = await count(runtime, tenant.id)
     second = (await send_lines(api, raw, "")).json()
-    assert (second["stored"], second["duplicates"]) == (0, 120)
+    assert (second["stored_count"], second["duplicate_count"]) == (0, 120)
     assert [i["trace_id"] for i in second["items"]] == [i["trace_id"] for i in first["items"]]
     assert [i["run_id"] for i in second["items"]] == [i["run_id"] for i in first["items"]]
     assert await count(runtime, tenant.id) == before
@@ -159,7 +164,7 @@ async def test_duplicates_are_accepted_when_queue_is_full(api, runtime, monkeypa
     monkeypatch.setattr(runtime.queue, "admission", AdmissionControl(4, 10**9))
     raw = ndjson([*known, trace(external_id="new"), trace(external_id="too many")])
     told = (await send_lines(api, raw, "")).json()
-    assert (told["stored"], told["duplicates"], told["rejected"]) == (1, 3, 1)
+    assert (told["stored_count"], told["duplicate_count"], told["rejected_count"]) == (1, 3, 1)
     assert told["items"][4]["error"]["code"] == "queue_full"
 
 

@@ -108,7 +108,7 @@ async def test_invalid_match_of_a_line_is_named_and_the_next_line_is_stored(
 ) -> None:
     traces = [trace(ground_truth="Paris", match="number"), trace(ground_truth="4", match="number")]
     answer = (await send_lines(api, ndjson(traces))).json()
-    assert (answer["stored"], answer["rejected"]) == (1, 1)
+    assert (answer["stored_count"], answer["rejected_count"]) == (1, 1)
     error = answer["items"][0]["error"]
     assert error["code"] == "invalid"
     assert all(name in str(error) for name in ("'number'", "'Paris'"))

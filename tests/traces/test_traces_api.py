@@ -143,7 +143,7 @@ async def test_unknown_field_is_refused_with_the_nearest_name(
     line = {"Content-Type": "application/x-ndjson"}
     batch = (await api.post("/api/v1/traces", content=json.dumps(body), headers=line)).json()
     assert batch["items"][0]["error"] == {"code": "invalid", "field": field, "detail": message}
-    assert batch["stored"] == 0
+    assert batch["stored_count"] == 0
 
 
 async def test_lines_of_the_real_traces_are_accepted(api, shared: Path) -> None:

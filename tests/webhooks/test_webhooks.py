@@ -141,7 +141,7 @@ async def test_test_event_and_rotated_secret(
     assert_problem(
         await desk.post(f"{url}/rotate-secret", json={"overlap_seconds": 10**9}), 422, "invalid"
     )
-    await desk.patch(url, json={"is_active": False})
+    await desk.patch(url, json={"active": False})
     assert_problem(await desk.post(f"{url}/test"), 409, "conflict")
 
 
@@ -173,8 +173,8 @@ async def test_only_wanted_events_of_wanted_projects_and_own_tenant(
         "paused": {},
     }.items():
         log[name] = await create(desk, receiver.url, **options)
-    pause = await desk.patch(f"{URL}/{log['paused']['id']}", json={"is_active": False})
-    assert pause.json()["is_active"] is False
+    pause = await desk.patch(f"{URL}/{log['paused']['id']}", json={"active": False})
+    assert pause.json()["active"] is False
     theirs = await desk.post(URL, json={"url": receiver.url}, headers=other.auth())
     await propose(desk)
     counts = {name: len(await deliveries(desk, webhook)) for name, webhook in log.items()}
@@ -297,7 +297,7 @@ async def test_url_that_cannot_be_called_is_refused_at_once(desk, api, url: str)
 
 async def test_change_leaves_an_audit_event(desk, api) -> None:
     made = await create(desk, "https://example.com/one")
-    change = {"url": "https://example.net/two", "is_active": True}
+    change = {"url": "https://example.net/two", "active": True}
     assert (await desk.patch(f"{URL}/{made['id']}", json=change)).status_code == 200
     await desk.patch(f"{URL}/{made['id']}", json=change)  # changes nothing
     query = {"action": "webhook.updated"}

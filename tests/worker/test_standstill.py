@@ -32,12 +32,12 @@ async def test_run_that_stands_still_ends_and_its_neighbors_lose_no_attempt(
     assert str(standing.id) in line
     assert f"in {function}" in line
     waiting = await read_run(neighbor.id)
-    assert (waiting.state, waiting.attempts) == ("queued", 0)
+    assert (waiting.state, waiting.attempt_count) == ("queued", 0)
     survivor = await start_worker()
     done = await wait_for_run(neighbor.id)
-    assert (done.state, done.attempts) == ("done", 1)
+    assert (done.state, done.attempt_count) == ("done", 1)
     dead = await wait_for_run(standing.id)
-    assert (dead.state, dead.attempts, dead.error["code"]) == ("dead", 7, "standstill")
+    assert (dead.state, dead.attempt_count, dead.error["code"]) == ("dead", 7, "standstill")
     assert await survivor.stop() == 0
 
 
@@ -47,4 +47,4 @@ async def test_worker_ends_also_while_code_in_c_keeps_the_global_lock(
     standing = await queue_run(max_attempts=7)
     worker = await start_worker(max_standstill=1, patch=IN_C)
     assert await asyncio.wait_for(worker.wait(), 60) == 1
-    assert (await read_run(standing.id)).attempts == 1
+    assert (await read_run(standing.id)).attempt_count == 1

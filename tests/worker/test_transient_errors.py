@@ -70,7 +70,7 @@ async def test_outage_costs_no_attempt(runtime, tenant, queue_run, read_run, err
         assert wait is not None
         assert timedelta(0) < wait < timedelta(seconds=20)
         now = await read_run(run.id)
-        assert (now.state, now.attempts) == ("queued", 0)
+        assert (now.state, now.attempt_count) == ("queued", 0)
         assert "deadlock" in now.error["message"]
     assert await worker.process_ticket(runtime, Ticket(tenant.id, run.id)) is None
     assert (await read_run(run.id)).state == "done"

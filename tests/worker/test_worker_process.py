@@ -34,7 +34,7 @@ async def test_run_of_killed_worker_is_done_once_by_another(
     await first.kill()
     second = await start_worker(lease=1.5)
     done = await wait_for_run(run.id)
-    assert (done.state, done.attempts) == ("done", 2)
+    assert (done.state, done.attempt_count) == ("done", 2)
     assert await count_episodes(runtime, tenant) == 1
     assert await second.stop() == 0
 
@@ -48,11 +48,11 @@ async def test_chain_of_killed_worker_is_resumed_at_its_step(
     await first.wait_for_line("AT WORK")
     await first.kill()
     evaluated = await read_run(first_step.id)
-    assert (evaluated.state, evaluated.attempts) == ("done", 1)
+    assert (evaluated.state, evaluated.attempt_count) == ("done", 1)
     second = await start_worker(lease=1.5)
     reflected = await wait_for_run(next_run_id(evaluated))
-    assert (reflected.kind, reflected.state, reflected.attempts) == (REFLECT, "done", 2)
-    assert (await read_run(first_step.id)).attempts == 1
+    assert (reflected.kind, reflected.state, reflected.attempt_count) == (REFLECT, "done", 2)
+    assert (await read_run(first_step.id)).attempt_count == 1
     assert await count_episodes(runtime, tenant) == 1
     assert await second.stop() == 0
     assert await waiting_tickets(runtime, tenant.id) == []
@@ -68,12 +68,12 @@ async def test_poisoned_run_ends_dead_without_affecting_others(
         victim = await start_worker(lease=0.6, patch=DEADLY)
         assert await victim.wait() == -9
         now = await read_run(poison.id)
-        assert (now.state, now.attempts) == ("running", attempt)
+        assert (now.state, now.attempt_count) == ("running", attempt)
     healthy = await queue_run()
     survivor = await start_worker(lease=0.6)
     assert (await wait_for_run(healthy.id)).state == "done"
     dead = await wait_for_run(poison.id)
-    assert (dead.state, dead.attempts, dead.lease_owner) == ("dead", 2, None)
+    assert (dead.state, dead.attempt_count, dead.lease_owner) == ("dead", 2, None)
     assert dead.error["type"] == "Lost"
     assert await survivor.stop() == 0
 
@@ -84,7 +84,7 @@ async def test_stopping_worker_finishes_its_run(tenant, queue_run, start_worker,
     await worker.wait_for_line("AT WORK")
     assert await worker.stop() == 0
     done = await read_run(run.id)
-    assert (done.state, done.attempts, done.lease_owner) == ("done", 1, None)
+    assert (done.state, done.attempt_count, done.lease_owner) == ("done", 1, None)
 
 
 async def test_worker_is_notified_of_work_and_stops_at_once_when_idle(
@@ -111,7 +111,7 @@ steps["reflect"] = InterruptedStep("reflect", fail_once)
 """
     worker = await start_worker(patch=fails_once)
     done = await wait_for_run(run.id)
-    assert (done.state, done.attempts, done.error) == ("done", 2, None)
+    assert (done.state, done.attempt_count, done.error) == ("done", 2, None)
     assert await count_episodes(runtime, tenant) == 1
     assert await worker.stop() == 0
 
@@ -137,6 +137,6 @@ async def test_run_of_dead_foreground_process_is_finished_by_worker(
     assert run is not None
     worker = await start_worker(lease=1)
     done = await wait_for_run(run.id)
-    assert (done.state, done.attempts) == ("done", 2)
+    assert (done.state, done.attempt_count) == ("done", 2)
     assert await count_episodes(runtime, tenant) == 1
     assert await worker.stop() == 0

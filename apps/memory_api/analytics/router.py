@@ -18,7 +18,7 @@ from memory_api.analytics.questions import (
     question_filters,
     question_title,
 )
-from memory_api.analytics.schemas import AnalyticsAnswer, QuestionInfo, QuestionList
+from memory_api.analytics.schemas import AnalyticsAnswer, QuestionInfo, QuestionPage
 from memory_api.api.deps import ProjectQuery, Reader, Session
 from memory_api.api.problems import problems
 from memory_api.api.route import ApiRoute
@@ -31,9 +31,9 @@ DEFAULT_PERIOD = timedelta(days=30)
 
 
 @router.get("", summary="List the questions of analytics")
-async def list_questions(_caller: Reader) -> QuestionList:
+async def list_questions(_caller: Reader) -> QuestionPage:
     """Lists the questions that `GET /api/v1/analytics/{question}` answers."""
-    return QuestionList(
+    return QuestionPage(
         items=[
             QuestionInfo(name=q, title=question_title(q), filters=question_filters(q))
             for q in Question

@@ -7,33 +7,27 @@ from typing import Any
 from pydantic import Field
 
 from memory_api.analytics.questions import Question
-from memory_api.core.schemas import ResponseModel, UtcDatetime, with_examples
+from memory_api.core.schemas import Page, ResponseModel, UtcDatetime, with_examples
 
 
 class QuestionInfo(ResponseModel):
     """A question, and the filters that it has."""
+
+    model_config = with_examples(
+        {
+            "name": "playbook_sizes",
+            "title": "How many active bullets did a playbook have at the end of each day?",
+            "filters": ["playbook"],
+        }
+    )
 
     name: Question
     title: str = Field(description="The question as a sentence.")
     filters: list[str] = Field(description="Out of `playbook`, `section` and `key`.")
 
 
-class QuestionList(ResponseModel):
+class QuestionPage(Page[QuestionInfo]):
     """All questions."""
-
-    model_config = ResponseModel.model_config | with_examples(
-        {
-            "items": [
-                {
-                    "name": "playbook_sizes",
-                    "title": "How many active bullets did a playbook have at the end of each day?",
-                    "filters": ["playbook"],
-                }
-            ]
-        }
-    )
-
-    items: list[QuestionInfo]
 
 
 class AnalyticsAnswer(ResponseModel):

@@ -75,8 +75,8 @@ async def replace_budgets(
             period=item.period,
             project_id=item.project_id or "",
             purpose=item.purpose or "",
-            limit_usd=None if item.usd is None else Decimal(str(item.usd)),
-            limit_tokens=item.tokens,
+            limit_usd=None if item.limit_usd is None else Decimal(str(item.limit_usd)),
+            limit_tokens=item.limit_tokens,
             allow_unknown_price=item.allow_unknown_price,
             when_spent=item.when_spent,
         )
@@ -101,7 +101,7 @@ async def list_usage(
 ) -> UsagePage:
     """Sums the model calls by day, model, provider, purpose, project or playbook, with their cost.
 
-    `group_by=lesson`, without others, lists what each lesson has cost, most expensive first.
+    `group_by=lesson_id`, without others, lists what each lesson has cost, most expensive first.
     Failed attempts are included. A key bound to one project sees the calls of this project only.
     """
     dimensions = list(dict.fromkeys(group_by))
@@ -112,7 +112,7 @@ async def list_usage(
     elif len(dimensions) == 1:
         rows = await list_lesson_costs(session, filter)
     else:
-        raise InvalidRequest("`lesson` cannot be combined with others.", field="group_by")
+        raise InvalidRequest("`lesson_id` cannot be combined with others.", field="group_by")
     return UsagePage(items=[Usage.model_validate(row) for row in rows])
 
 

@@ -20,7 +20,7 @@ from memory_api.core.schemas import (
 Period = TypeAliasType("Period", Literal["day", "month"])
 UsageDimension = TypeAliasType(
     "UsageDimension",
-    Literal["day", "model", "provider", "purpose", "project", "playbook", "lesson"],
+    Literal["day", "model", "provider", "purpose", "project_id", "playbook", "lesson_id"],
 )
 
 
@@ -54,14 +54,14 @@ class BudgetLimit(ResponseModel):
     purpose: Purpose | None = Field(
         default=None, description="What the model is called for. Null: all purposes."
     )
-    usd: float | None = Field(
+    limit_usd: float | None = Field(
         default=None,
         ge=0,
         le=1e9,
         allow_inf_nan=False,
         description="Limit in US dollars. 0 allows no call. Null: no limit in dollars.",
     )
-    tokens: int | None = Field(
+    limit_tokens: int | None = Field(
         default=None,
         ge=0,
         le=10**15,
@@ -84,8 +84,8 @@ class ReplaceBudgetsRequest(TenantRequest):
 
     @model_validator(mode="after")
     def _check_items(self) -> ReplaceBudgetsRequest:
-        if any(item.usd is None and item.tokens is None for item in self.items):
-            raise ValueError("Each budget needs US dollars (`usd`), `tokens`, or both.")
+        if any(item.limit_usd is None and item.limit_tokens is None for item in self.items):
+            raise ValueError("Each budget needs `limit_usd`, `limit_tokens`, or both.")
         if len({(i.period, i.project_id, i.purpose) for i in self.items}) < len(self.items):
             raise ValueError("Two budgets have the same period, project and purpose.")
         return self
@@ -93,9 +93,9 @@ class ReplaceBudgetsRequest(TenantRequest):
 
 BUDGETS_EXAMPLE: dict[str, Any] = {
     "items": [
-        {"period": "day", "usd": 5.0, "allow_unknown_price": False},
-        {"period": "month", "project_id": "support", "usd": 80.0},
-        {"period": "day", "purpose": "evaluate", "tokens": 200000, "when_spent": "rules"},
+        {"period": "day", "limit_usd": 5.0, "allow_unknown_price": False},
+        {"period": "month", "project_id": "support", "limit_usd": 80.0},
+        {"period": "day", "purpose": "evaluate", "limit_tokens": 200000, "when_spent": "rules"},
     ]
 }
 
@@ -116,8 +116,8 @@ class Budget(BudgetLimit):
             "period": "day",
             "project_id": None,
             "purpose": None,
-            "usd": 5.0,
-            "tokens": None,
+            "limit_usd": 5.0,
+            "limit_tokens": None,
             "allow_unknown_price": False,
             "when_spent": "refuse",
             "spent_usd": 4.1,
@@ -154,17 +154,17 @@ class Usage(ResponseModel):
             "model": "gpt-4o-mini",
             "provider": None,
             "purpose": None,
-            "project": None,
+            "project_id": None,
             "playbook": None,
-            "lesson": None,
-            "calls": 12,
-            "failed": 1,
-            "unpriced": 0,
+            "lesson_id": None,
+            "call_count": 12,
+            "failed_count": 1,
+            "unpriced_count": 0,
             "input_tokens": 48000,
             "cached_tokens": 20480,
             "cache_write_tokens": 0,
             "output_tokens": 3100,
-            "usd": 0.0075,
+            "cost_usd": 0.0075,
         }
     )
 
@@ -174,22 +174,22 @@ class Usage(ResponseModel):
     purpose: str | None = Field(
         default=None, description="What the call was for, such as `reflect`."
     )
-    project: str | None = None
+    project_id: str | None = None
     playbook: str | None = Field(
         default=None, description="The playbook that the call was made for. Null: none."
     )
-    lesson: UUID | None = Field(
+    lesson_id: UUID | None = Field(
         default=None,
         description="A memory. The calls for its trace are divided among the lessons of the trace.",
     )
-    calls: int
-    failed: int
-    unpriced: int = Field(description="Answered calls of models without a known price.")
+    call_count: int
+    failed_count: int
+    unpriced_count: int = Field(description="Answered calls of models without a known price.")
     input_tokens: int = Field(description="Includes `cached_tokens`.")
     cached_tokens: int
     cache_write_tokens: int
     output_tokens: int
-    usd: float = Field(description="Cost of the calls with a known price.")
+    cost_usd: float = Field(description="Cost of the calls with a known price.")
 
 
 class UsagePage(Page[Usage]):

@@ -36,7 +36,7 @@ _LESSONS = table(
     column("created_at", DateTime(timezone=True)),
 )
 _TOKENS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens")
-LESSON = "lesson"
+LESSON = "lesson_id"
 MAX_LESSONS = 1000
 
 
@@ -53,22 +53,25 @@ async def sum_usage(
     session: AsyncSession, group_by: Sequence[str], filter: UsageFilter
 ) -> Sequence[dict[str, Any]]:
     """Sums of model calls, one row per combination of `group_by` (day, model, provider, purpose,
-    project, playbook).
+    project_id, playbook).
     """
     calls = _CALLS.c
     dimensions = {
         "day": cast(func.timezone("UTC", calls.created_at), Date),
-        **{name: calls[name] for name in ("model", "provider", "purpose", "project", "playbook")},
+        "project_id": calls.project,
+        **{name: calls[name] for name in ("model", "provider", "purpose", "playbook")},
     }
     keys = [dimensions[name].label(name) for name in group_by]
     query = (
         select(
             *keys,
-            func.count().label("calls"),
-            func.count().filter(calls.status != "ok").label("failed"),
-            func.count().filter(calls.cost_usd.is_(None), calls.status == "ok").label("unpriced"),
+            func.count().label("call_count"),
+            func.count().filter(calls.status != "ok").label("failed_count"),
+            func.count()
+            .filter(calls.cost_usd.is_(None), calls.status == "ok")
+            .label("unpriced_count"),
             *(func.coalesce(func.sum(calls[name]), 0).label(name) for name in _TOKENS),
-            func.coalesce(func.sum(calls.cost_usd), 0).label("usd"),
+            func.coalesce(func.sum(calls.cost_usd), 0).label("cost_usd"),
         )
         .where(calls.tenant_id == current_tenant_id(session), calls.created_at >= filter.since)
         .group_by(*keys)
@@ -89,10 +92,10 @@ async def list_lesson_costs(session: AsyncSession, filter: UsageFilter) -> Seque
     query = (
         select(
             lessons.memory_id.label(LESSON),
-            lessons.calls,
+            lessons.calls.label("call_count"),
             func.round(lessons.input_tokens).label("input_tokens"),
             func.round(lessons.output_tokens).label("output_tokens"),
-            lessons.cost_usd.label("usd"),
+            lessons.cost_usd,
         )
         .where(lessons.tenant_id == current_tenant_id(session), lessons.created_at >= filter.since)
         .order_by(lessons.cost_usd.desc(), lessons.memory_id)
@@ -102,5 +105,5 @@ async def list_lesson_costs(session: AsyncSession, filter: UsageFilter) -> Seque
         query = query.where(lessons.created_at < filter.until)
     if filter.project_id is not None:
         query = query.where(lessons.project_id == filter.project_id)
-    zeros = {"failed": 0, "unpriced": 0, "cached_tokens": 0, "cache_write_tokens": 0}
+    zeros = {"failed_count": 0, "unpriced_count": 0, "cached_tokens": 0, "cache_write_tokens": 0}
     return [dict(row) | zeros for row in (await session.execute(query)).mappings()]

@@ -144,36 +144,38 @@ async def list_collections(
     )
 
 
-@router.get("/{name}", summary="Get a collection", responses=problems(404))
+@router.get("/{collection}", summary="Get a collection", responses=problems(404))
 async def get_collection(
-    name: str, session: Session, caller: Reader, project_id: ProjectQuery
+    collection: str, session: Session, caller: Reader, project_id: ProjectQuery
 ) -> Collection:
     """Returns a collection with the numbers of its documents and chunks."""
     project = caller.resolve_project(project_id)
-    row = await documents.require_collection(session, project, name)
+    row = await documents.require_collection(session, project, collection)
     counts = await queries.count_documents(session, [row.id])
     return collection_response(row, counts.get(row.id, (0, 0)))
 
 
-@router.delete("/{name}", status_code=204, summary="Delete a collection", responses=problems(404))
+@router.delete(
+    "/{collection}", status_code=204, summary="Delete a collection", responses=problems(404)
+)
 async def delete_collection(
-    name: str, runtime: RuntimeDep, session: Session, caller: Writer, project_id: ProjectQuery
+    collection: str, runtime: RuntimeDep, session: Session, caller: Writer, project_id: ProjectQuery
 ) -> None:
     """Deletes a collection. A worker removes its chunks from searches."""
     project = caller.resolve_project(project_id)
-    row = await documents.require_collection(session, project, name, for_update=True)
+    row = await documents.require_collection(session, project, collection, for_update=True)
     await documents.delete_collection(runtime, session, row)
 
 
 @router.post(
-    "/{name}/rechunk",
+    "/{collection}/rechunk",
     status_code=202,
     summary="Split the documents again",
     responses=problems(404, "queue_full"),
     openapi_extra=body_example({"chunk_tokens": 512}),
 )
 async def rechunk_collection(
-    name: str,
+    collection: str,
     body: RechunkCollectionRequest,
     runtime: RuntimeDep,
     session: Session,
@@ -184,19 +186,19 @@ async def rechunk_collection(
     document until its new ones are stored.
     """
     project = caller.resolve_project(project_id)
-    row = await documents.require_collection(session, project, name, for_update=True)
+    row = await documents.require_collection(session, project, collection, for_update=True)
     count = await documents.rechunk_collection(runtime, session, row, body.chunk_tokens)
     return RechunkedCollection(chunk_tokens=body.chunk_tokens, document_count=count)
 
 
 @router.post(
-    "/{name}/search",
+    "/{collection}/search",
     summary="Search a collection",
     responses=problems(404),
     openapi_extra=body_example({"query_text": "refund of a pending order", "top_k": 3}),
 )
 async def search_collection(
-    name: str,
+    collection: str,
     body: SearchCollectionRequest,
     runtime: RuntimeDep,
     caller: Reader,
@@ -205,7 +207,7 @@ async def search_collection(
     """Hybrid full-text and vector search over the chunks of a collection, best first."""
     project = caller.resolve_project(project_id)
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
-        row = await documents.require_collection(session, project, name)
+        row = await documents.require_collection(session, project, collection)
     found = await search_passages(
         runtime,
         caller.tenant_id,
@@ -258,14 +260,14 @@ TitleQuery = Annotated[
 
 
 @document_router.post(
-    "/{name}/documents",
+    "/{collection}/documents",
     status_code=202,
     summary="Add a document",
     responses=problems(404, 409, 415, "queue_full"),
     openapi_extra=DOCUMENT_BODY,
 )
 async def add_document(
-    name: str,
+    collection: str,
     request: Request,
     response: Response,
     runtime: RuntimeDep,
@@ -285,13 +287,13 @@ async def add_document(
     stored = await upload_document(
         runtime,
         caller.tenant_id,
-        (project, name),
+        (project, collection),
         request.stream(),
         content_type,
         source=source,
         title=title,
     )
-    response.headers["Location"] = f"/api/v1/collections/{name}/documents/{stored.id}"
+    response.headers["Location"] = f"/api/v1/collections/{collection}/documents/{stored.id}"
     return stored
 
 
@@ -326,9 +328,9 @@ async def upload_document(
             return document_response(document)
 
 
-@router.get("/{name}/documents", summary="List documents", responses=problems(404, 422))
+@router.get("/{collection}/documents", summary="List documents", responses=problems(404, 422))
 async def list_documents(
-    name: str,
+    collection: str,
     session: Session,
     caller: Reader,
     cursor: CursorQuery,
@@ -340,28 +342,34 @@ async def list_documents(
     limit: Limit = 50,
 ) -> DocumentPage:
     """Lists the documents of a collection, newest first."""
-    row = await documents.require_collection(session, caller.resolve_project(project_id), name)
+    row = await documents.require_collection(
+        session, caller.resolve_project(project_id), collection
+    )
     rows = await queries.list_documents(session, row.id, state=state, cursor=cursor, limit=limit)
     return to_page(DocumentPage, rows, limit, document_response)
 
 
-@router.get("/{name}/documents/{document_id}", summary="Get a document", responses=problems(404))
+@router.get(
+    "/{collection}/documents/{document_id}", summary="Get a document", responses=problems(404)
+)
 async def get_document(
-    name: str, document_id: UUID, session: Session, caller: Reader, project_id: ProjectQuery
+    collection: str, document_id: UUID, session: Session, caller: Reader, project_id: ProjectQuery
 ) -> Document:
     """Returns a document with its state and progress."""
-    row = await documents.require_collection(session, caller.resolve_project(project_id), name)
+    row = await documents.require_collection(
+        session, caller.resolve_project(project_id), collection
+    )
     return document_response(await documents.require_document(session, row, document_id))
 
 
 @router.delete(
-    "/{name}/documents/{document_id}",
+    "/{collection}/documents/{document_id}",
     status_code=204,
     summary="Delete a document",
     responses=problems(404),
 )
 async def delete_document(
-    name: str,
+    collection: str,
     document_id: UUID,
     runtime: RuntimeDep,
     session: Session,
@@ -369,6 +377,8 @@ async def delete_document(
     project_id: ProjectQuery,
 ) -> None:
     """Deletes a document. A worker removes its chunks from searches."""
-    row = await documents.require_collection(session, caller.resolve_project(project_id), name)
+    row = await documents.require_collection(
+        session, caller.resolve_project(project_id), collection
+    )
     document = await documents.require_document(session, row, document_id, for_update=True)
     await documents.delete_document(runtime, session, row, document)

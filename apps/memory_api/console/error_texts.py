@@ -10,8 +10,8 @@ from memory_api.console.translations import N_, Translation
 FIELD_LABELS: Mapping[str, str] = {
     "since": N_("From"),
     "until": N_("To"),
-    "usd": N_("US dollars"),
-    "tokens": N_("Tokens"),
+    "limit_usd": N_("US dollars"),
+    "limit_tokens": N_("Tokens"),
     "content": N_("Text"),
     "when_to_use": N_("When to use"),
     "title": N_("Title"),

@@ -26,14 +26,14 @@ from memory_api.playbooks.ref import PlaybookRef
 from memory_api.runs.router import run_response
 from memory_api.runs.schemas import Run
 
-router = APIRouter(prefix="/api/v1/playbooks/{name}", tags=["playbooks"], route_class=ApiRoute)
+router = APIRouter(prefix="/api/v1/playbooks/{playbook}", tags=["playbooks"], route_class=ApiRoute)
 
 LESSON_LIST = "curated_lessons"
 
 
 @router.get("/lessons", summary="List decisions on lessons", responses=problems(404, 422))
 async def list_lessons(
-    name: str,
+    playbook: str,
     session: Session,
     caller: Reader,
     project_id: ProjectQuery,
@@ -45,12 +45,10 @@ async def list_lessons(
 
     `decision=rejected` lists the lessons that did not become a bullet.
     """
-    playbook = await require_playbook(
-        session, PlaybookRef(caller.resolve_project(project_id), name)
-    )
+    row = await require_playbook(session, PlaybookRef(caller.resolve_project(project_id), playbook))
     after = cursor.texts(LESSON_LIST, 2) if cursor is not None else None
     rows = await queries.list_decisions(
-        session, playbook.scope_id, decision=decision, after=after, limit=limit
+        session, row.scope_id, decision=decision, after=after, limit=limit
     )
     return to_page(CuratedLessonPage, rows, limit, _lesson_response, _lesson_cursor)
 
@@ -67,7 +65,7 @@ def _lesson_cursor(row: Any) -> Cursor:
     "/consolidate", status_code=202, summary="Consolidate a playbook", responses=problems(404)
 )
 async def consolidate_playbook(
-    name: str, runtime: RuntimeDep, session: Session, caller: Writer, project_id: ProjectQuery
+    playbook: str, runtime: RuntimeDep, session: Session, caller: Writer, project_id: ProjectQuery
 ) -> Run:
     """Queues a run that merges duplicates. With a model, the run also merges, generalizes, splits
     and deletes near bullets.
@@ -75,6 +73,6 @@ async def consolidate_playbook(
     The changes are one version, which `restore` undoes. Pinned bullets do not change. With
     `review_mode` = `required`, the changes become a proposal.
     """
-    ref = PlaybookRef(caller.resolve_project(project_id), name)
-    playbook = await require_playbook(session, ref)
-    return run_response(await enqueue_consolidation(runtime, session, playbook))
+    ref = PlaybookRef(caller.resolve_project(project_id), playbook)
+    row = await require_playbook(session, ref)
+    return run_response(await enqueue_consolidation(runtime, session, row))

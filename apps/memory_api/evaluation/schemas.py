@@ -124,7 +124,7 @@ EVALUATION_EXAMPLE: dict[str, Any] = {
     "criterion": "correctness",
     "score": 0.25,
     "reasons": ["1 of 2 tests failed.", "test_cart::test_total: assert 3 == 4"],
-    "is_declared": True,
+    "declared": True,
     "run_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa05",
     "created_at": "2026-11-21T09:00:00Z",
 }
@@ -139,7 +139,7 @@ class TraceEvaluation(ResponseModel):
     criterion: Criterion
     score: UnitFloat = Field(description="From 0 (worst) to 1 (best).")
     reasons: list[str]
-    is_declared: bool = Field(
+    declared: bool = Field(
         description="Whether a check that the client declared decided it: a test report, a ground "
         "truth with `match`, or expected calls."
     )

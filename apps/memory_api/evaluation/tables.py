@@ -29,7 +29,7 @@ class TraceEvaluationRow(Base):
     criterion: Mapped[str] = mapped_column(Text, primary_key=True)
     score: Mapped[float] = mapped_column(Double)
     reasons: Mapped[StrList]
-    is_declared: Mapped[bool] = mapped_column(server_default=false())
+    declared: Mapped[bool] = mapped_column("is_declared", server_default=false())
     """Whether a check that the client declared decided the score."""
     run_id: Mapped[UUID | None]
     created_at: Mapped[Now]

@@ -186,12 +186,14 @@ async def record_agent_feedback(
             f"The run is {agent_run.state}. Feedback is for runs that are done or failed."
         )
     if agent_run.feedback is not None:
-        if (agent_run.feedback, agent_run.feedback_answer) == (body.verdict, body.answer):
+        if (agent_run.feedback, agent_run.feedback_answer) == (body.feedback, body.answer):
             return
         raise Conflict("This run already has other feedback.")
-    agent_run.feedback, agent_run.feedback_answer = body.verdict, body.answer
+    agent_run.feedback, agent_run.feedback_answer = body.feedback, body.answer
     agent_run.feedback_at = datetime.now(UTC)
-    await queries.add_events(session, agent_run, [("feedback_recorded", {"verdict": body.verdict})])
+    await queries.add_events(
+        session, agent_run, [("feedback_recorded", {"feedback": body.feedback})]
+    )
     await enqueue_correction(runtime, session, agent_run)
     if agent_run.trace_id is None:
         return
@@ -199,10 +201,10 @@ async def record_agent_feedback(
     if trace is None or trace.outcome in ("failure", "partial"):
         return  # a run without an answer was learned from when it ended
     if trace.outcome == "success":  # by the agent's own confidence, which a person overrules
-        if body.verdict == "right":
+        if body.feedback == "right":
             return
         trace.outcome = None
-    outcome: dict[str, Any] = {"outcome": "success" if body.verdict == "right" else "failure"}
+    outcome: dict[str, Any] = {"outcome": "success" if body.feedback == "right" else "failure"}
     if body.answer is not None:
         outcome["ground_truth"] = body.answer
     recorded = RecordOutcomeRequest.model_validate(outcome)

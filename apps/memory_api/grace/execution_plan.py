@@ -108,7 +108,7 @@ class ExecutionPlan(BaseModel):
     success_criteria: str = ""
     engine: Literal["template", "llm", "caller"] = "template"
     """What made the plan. `caller`: who started the run, instead of the planner."""
-    cited_bullets: list[str] = Field(default_factory=list)
+    cited_bullet_keys: list[str] = Field(default_factory=list)
     """Keys of the bullets of the playbook that the plan follows."""
 
     @property

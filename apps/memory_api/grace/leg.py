@@ -146,7 +146,7 @@ def describe_plan(plan: ExecutionPlan) -> dict[str, Any]:
         "plan_id": plan.plan_id,
         "complexity": plan.complexity,
         "engine": plan.engine,
-        "cited_bullets": plan.cited_bullets,
+        "cited_bullet_keys": plan.cited_bullet_keys,
         "steps": [
             {"step_id": step.step_id, "action": step.action, "description": step.description,
              "depends_on": step.depends_on}

@@ -174,7 +174,7 @@ async def _store_trace(
             "generated_answer": result.final_answer,
             "outcome": outcome,
             "reasoning_steps": [step.description for step in plan.steps],
-            "used_bullet_keys": plan.cited_bullets,
+            "used_bullet_keys": plan.cited_bullet_keys,
             "retrieval_id": agent_run.retrieval_id,
             "tools": [{"name": name} for name in sorted({s.action for s in plan.steps})],
             "metadata": {"agent_run_id": str(agent_run.id)},

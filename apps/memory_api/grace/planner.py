@@ -162,7 +162,7 @@ async def _plan_by_model(context: PlanningContext, model: AgentModel) -> Executi
         steps=steps,
         requires_confirmation=planned.complexity >= context.config.planner.confirm_above,
         engine="llm",
-        cited_bullets=[key for key in planned.cited_bullets if key in context.bullet_keys],
+        cited_bullet_keys=[key for key in planned.cited_bullets if key in context.bullet_keys],
     )
 
 
@@ -190,7 +190,7 @@ def _recall_plan(context: PlanningContext, complexity: float) -> ExecutionPlan |
         complexity=complexity,
         steps=[step],
         requires_confirmation=complexity >= context.config.planner.confirm_above,
-        cited_bullets=[chosen[0].key],
+        cited_bullet_keys=[chosen[0].key],
     )
 
 
@@ -230,5 +230,5 @@ def template_plan(context: PlanningContext, complexity: float) -> ExecutionPlan:
         complexity=complexity,
         steps=steps,
         requires_confirmation=complexity >= context.config.planner.confirm_above,
-        cited_bullets=cited,
+        cited_bullet_keys=cited,
     )

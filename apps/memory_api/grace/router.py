@@ -95,7 +95,7 @@ def agent_run_response(
         playbook=row.playbook,
         collections=row.collections,
         state=row.state,  # pyright: ignore[reportArgumentType]
-        status=result.get("overall_status"),
+        outcome=result.get("overall_status"),
         answer=result.get("final_answer"),
         found=result.get("found"),
         confidence=result.get("calibrated_confidence"),
@@ -103,7 +103,7 @@ def agent_run_response(
         plan_id=plan.get("plan_id"),
         complexity=plan.get("complexity"),
         engine=plan.get("engine"),
-        cited_bullets=plan.get("cited_bullets", []),
+        cited_bullet_keys=plan.get("cited_bullet_keys", []),
         steps=steps or [],
         intervention=intervention_response(question) if question is not None else None,
         replan_count=row.replan_count,
@@ -293,7 +293,7 @@ async def cancel_agent_run(
     "/runs/{agent_run_id}/feedback",
     summary="Give feedback on an answer",
     responses=problems(404, 409, "queue_full"),
-    openapi_extra=body_example({"verdict": "wrong", "answer": "Yes, within one hour."}),
+    openapi_extra=body_example({"feedback": "wrong", "answer": "Yes, within one hour."}),
 )
 async def record_agent_feedback(
     agent_run_id: UUID,

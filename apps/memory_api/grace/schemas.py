@@ -133,7 +133,7 @@ class AnswerInterventionRequest(TenantRequest):
 class RecordAgentFeedbackRequest(TenantRequest):
     """Whether the answer of a run was right."""
 
-    verdict: Literal["right", "wrong"]
+    feedback: Literal["right", "wrong"]
     answer: str | None = Field(
         default=None, max_length=20_000, description="The right answer, if it is known."
     )
@@ -172,7 +172,7 @@ AGENT_RUN: dict[str, Any] = {
     "playbook": "support",
     "collections": ["handbook"],
     "state": "done",
-    "status": "success",
+    "outcome": "success",
     "answer": "A pending order cannot be refunded. Cancel it instead. [1]",
     "found": True,
     "confidence": 0.81,
@@ -191,7 +191,7 @@ AGENT_RUN: dict[str, Any] = {
     "plan_id": "5f0c2ab9d1e3",
     "complexity": 0.3,
     "engine": "template",
-    "cited_bullets": [],
+    "cited_bullet_keys": [],
     "steps": [],
     "intervention": None,
     "replan_count": 0,
@@ -219,7 +219,7 @@ class AgentRun(ResponseModel):
     playbook: str | None
     collections: list[str]
     state: AgentRunState
-    status: str | None = Field(
+    outcome: str | None = Field(
         description="How it ended: `success`, `partial`, `failed` or `cancelled`."
     )
     answer: str | None
@@ -231,7 +231,9 @@ class AgentRun(ResponseModel):
     engine: str | None = Field(
         description="What made the plan: `template`, `llm`, or `caller` if the request had a plan."
     )
-    cited_bullets: list[str] = Field(description="Bullets of the playbook that the plan follows.")
+    cited_bullet_keys: list[str] = Field(
+        description="Bullets of the playbook that the plan follows."
+    )
     steps: list[PlanStepView] = Field(description="Empty in lists.")
     intervention: Intervention | None = Field(description="The open question, in state `waiting`.")
     replan_count: int

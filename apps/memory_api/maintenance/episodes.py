@@ -195,7 +195,7 @@ async def ask_about_episodes(
             raise
         return EpisodeAnswer()
     except LLMError as error:
-        if error.provider_fault and run.attempts < run.max_attempts:
+        if error.provider_fault and run.attempt_count < run.max_attempts:
             raise
         log.warning("model_replaced_by_rules", purpose=request.purpose, error=str(error))
         return EpisodeAnswer(usage=metered.usage(), error=error)

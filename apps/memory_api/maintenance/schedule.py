@@ -58,7 +58,7 @@ async def list_schedules(runtime: Runtime, session: AsyncSession) -> list[Mainte
         MaintenanceSchedule(
             task=MaintenanceTaskName.UPKEEP,
             period="activity",
-            is_scheduled=True,
+            scheduled=True,
             started_at=None,
             next_at=await get_upkeep_time(session),
         )
@@ -74,7 +74,7 @@ async def list_schedules(runtime: Runtime, session: AsyncSession) -> list[Mainte
             MaintenanceSchedule(
                 task=MaintenanceTaskName(task.name),
                 period=task.period,
-                is_scheduled=task.name in scheduled,
+                scheduled=task.name in scheduled,
                 started_at=start,
                 next_at=next_at if task.name in scheduled else None,
             )

@@ -59,7 +59,7 @@ class MaintenanceSchedule(ResponseModel):
         {
             "task": "indexes",
             "period": "hour",
-            "is_scheduled": True,
+            "scheduled": True,
             "started_at": "2026-11-21T02:00:11Z",
             "next_at": "2026-11-22T02:00:00Z",
         }
@@ -67,7 +67,7 @@ class MaintenanceSchedule(ResponseModel):
 
     task: MaintenanceTaskName
     period: str = Field(description="`hour`, `day` or `week`; for upkeep `activity`.")
-    is_scheduled: bool = Field(description="False if the settings leave the task to requests.")
+    scheduled: bool = Field(description="False if the settings leave the task to requests.")
     started_at: UtcDatetime | None = Field(description="The latest start on the schedule.")
     next_at: UtcDatetime | None = Field(
         description="The earliest next start. An idle tenant's tasks start within a week."

@@ -110,9 +110,11 @@ async def list_playbooks(
     )
 
 
-@router.get("/{name}", summary="Get a playbook", response_model=None, responses=PLAYBOOK_RESPONSE)
+@router.get(
+    "/{playbook}", summary="Get a playbook", response_model=None, responses=PLAYBOOK_RESPONSE
+)
 async def get_playbook(
-    name: str,
+    playbook: str,
     session: Session,
     caller: Reader,
     project_id: ProjectQuery,
@@ -128,14 +130,14 @@ async def get_playbook(
     With `as_of`, texts and sections are those of that version; counters are always the current
     ones. The `ETag` is the version, for `If-Match`.
     """
-    place = PlaybookRef(caller.resolve_project(project_id), name)
+    place = PlaybookRef(caller.resolve_project(project_id), playbook)
     row = await require_playbook(session, place, deleted=as_of is not None)
     if as_of is None:
-        version, playbook = row.version, await load_playbook(session, row)
+        version, content = row.version, await load_playbook(session, row)
     else:
-        version, playbook = await load_as_of(session, row, parse_version_or_time(as_of, "as_of"))
+        version, content = await load_as_of(session, row, parse_version_or_time(as_of, "as_of"))
     try:
-        body = export_bytes(playbook, format, sections_of(row))
+        body = export_bytes(content, format, sections_of(row))
     except ValueError as error:
         raise InvalidRequest(str(error), field="format") from error
     response = Response(body, media_type="text/plain" if format == "ace" else "application/json")
@@ -144,13 +146,13 @@ async def get_playbook(
 
 
 @router.put(
-    "/{name}",
+    "/{playbook}",
     summary="Replace a playbook",
     responses=CHANGE_PROBLEMS,
     openapi_extra=PLAYBOOK_BODY,
 )
 async def replace_playbook(
-    name: str,
+    playbook: str,
     request: Request,
     response: Response,
     runtime: RuntimeDep,
@@ -165,7 +167,7 @@ async def replace_playbook(
     Bullets that are not in the body are removed; `restore` restores them. A body that is not a
     playbook answers 422 with the position of the error and changes nothing.
     """
-    place = PlaybookRef(caller.resolve_project(project_id), name)
+    place = PlaybookRef(caller.resolve_project(project_id), playbook)
     text = (await read_body(request, MAX_LARGE_BODY)).raw
     author = change_author(caller, reason)
     outcome, notes = await transfer.replace_playbook(
@@ -182,13 +184,13 @@ async def replace_playbook(
 
 
 @router.patch(
-    "/{name}",
+    "/{playbook}",
     summary="Update playbook settings",
     responses=problems("under_review", 412),
     openapi_extra=body_example(SETTINGS),
 )
 async def update_playbook(
-    name: str,
+    playbook: str,
     body: schemas.UpdatePlaybookRequest,
     response: Response,
     runtime: RuntimeDep,
@@ -202,25 +204,25 @@ async def update_playbook(
     """
     if "review_mode" in body.model_fields_set:
         caller.require_scope(KeyScope.ADMIN)
-    place = PlaybookRef(caller.resolve_project(body.project_id), name)
+    place = PlaybookRef(caller.resolve_project(body.project_id), playbook)
     author = change_author(caller, body.reason)
     await update_settings(
         runtime, caller.tenant_id, place, body.fields(), author, if_match=if_match
     )
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
-        playbook = await require_playbook(session, place)
-    set_etag(response, playbook.version)
-    return PlaybookSummary.from_row(playbook)
+        row = await require_playbook(session, place)
+    set_etag(response, row.version)
+    return PlaybookSummary.from_row(row)
 
 
 @router.delete(
-    "/{name}",
+    "/{playbook}",
     status_code=204,
     summary="Delete a playbook",
     responses=problems(404, 412, "under_review"),
 )
 async def delete_playbook(
-    name: str,
+    playbook: str,
     runtime: RuntimeDep,
     caller: Writer,
     project_id: ProjectQuery,
@@ -228,19 +230,19 @@ async def delete_playbook(
     reason: Reason = None,
 ) -> None:
     """Deletes a playbook with its bullets. `restore` restores both."""
-    place = PlaybookRef(caller.resolve_project(project_id), name)
+    place = PlaybookRef(caller.resolve_project(project_id), playbook)
     author = change_author(caller, reason)
     await edits.delete_playbook(runtime, caller.tenant_id, place, author, if_match=if_match)
 
 
 @router.post(
-    "/{name}/deltas",
+    "/{playbook}/deltas",
     summary="Apply deltas",
     responses=PROPOSED | CHANGE_PROBLEMS,
     openapi_extra=body_example(DELTAS),
 )
 async def apply_deltas(
-    name: str,
+    playbook: str,
     body: schemas.ApplyDeltasRequest,
     response: Response,
     runtime: RuntimeDep,
@@ -255,7 +257,7 @@ async def apply_deltas(
     pinned bullet or a duplicate, has the action `rejected` in `results`; the others are applied. If
     the playbook requires a review, the deltas become a proposal (202).
     """
-    place = PlaybookRef(caller.resolve_project(body.project_id), name)
+    place = PlaybookRef(caller.resolve_project(body.project_id), playbook)
     done = await apply_or_propose(
         runtime,
         caller.tenant_id,

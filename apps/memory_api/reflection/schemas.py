@@ -107,7 +107,7 @@ class StrategySummary(ResponseModel):
     """A strategy learned from a trace."""
 
     id: UUID
-    is_new: bool = Field(description="False if the strategy was already stored.")
+    new: bool = Field(description="False if the strategy was already stored.")
 
 
 class GenerateReflectionResponse(ResponseModel):

@@ -192,7 +192,7 @@ class TraceLearner:
                 VerdictSummary(key=v.key, tag=v.tag, judge=v.judge, reason=v.reason)
                 for v in saved.verdicts
             ],
-            strategies=[StrategySummary(id=s.memory_id, is_new=s.is_new) for s in strategies],
+            strategies=[StrategySummary(id=s.memory_id, new=s.is_new) for s in strategies],
             confirmed_lesson_ids=list(lessons.confirmed_lessons),
             next_run_id=saved.next_run_id,
         )

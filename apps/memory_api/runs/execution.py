@@ -113,7 +113,7 @@ def observe_run(run: RunRow, parent: str | None = None) -> Generator[RunObservat
         "hansei.run_id": str(run.id),
         "hansei.run_kind": run.kind,
         "hansei.tenant_id": str(run.tenant_id),
-        "hansei.attempt": run.attempts,
+        "hansei.attempt": run.attempt_count,
     }
     if run.trace_id is not None:
         attributes["hansei.trace_id"] = str(run.trace_id)

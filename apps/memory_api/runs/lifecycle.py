@@ -131,12 +131,12 @@ _CLAIM = (
                 or_(RunRow.lease_until.is_(None), RunRow.lease_until <= NOW),
             ),
         ),
-        RunRow.attempts < RunRow.max_attempts,
+        RunRow.attempt_count < RunRow.max_attempts,
         or_(RunRow.kind == ERASURE, tenant_is_active(bindparam("tenant"))),
     )
     .values(
         state="running",
-        attempts=RunRow.attempts + 1,
+        attempt_count=RunRow.attempt_count + 1,
         lease_owner=bindparam("owner"),
         lease_until=NOW + bindparam("lease", type_=Interval),
         started_at=NOW,
@@ -170,7 +170,7 @@ def new_run(
         trace_id=trace_id,
         parent_id=parent_id,
         input=input or {},
-        attempts=0,
+        attempt_count=0,
         max_attempts=max_attempts,
     )
     session.add(run)
@@ -179,7 +179,7 @@ def new_run(
 
 def start_in_foreground(run: RunRow, owner: str, lease: timedelta) -> None:
     """Give a new run to the process `owner`, as its first attempt."""
-    run.state, run.attempts = "running", 1
+    run.state, run.attempt_count = "running", 1
     run.lease_owner, run.lease_until = owner, NOW + lease
     run.started_at = NOW
 
@@ -208,10 +208,13 @@ async def _explain_refusal(session: AsyncSession, run_id: UUID) -> ClaimResult:
         return ClaimResult(wait=run.lease_until - now)
     if run.kind != ERASURE and not await is_tenant_active(session):
         return ClaimResult(wait=SUSPENDED_DELAY)
-    if run.attempts < run.max_attempts:  # released between the two statements
+    if run.attempt_count < run.max_attempts:  # released between the two statements
         return ClaimResult(wait=timedelta())
     _end(run, "dead")
-    run.error = run.error or {"message": f"Its worker died {run.attempts} times.", "type": "Lost"}
+    run.error = run.error or {
+        "message": f"Its worker died {run.attempt_count} times.",
+        "type": "Lost",
+    }
     return ClaimResult(dead=run)
 
 
@@ -247,7 +250,7 @@ async def finish_run(session: AsyncSession, run: RunRow, result: StepResult) -> 
     if not await fetch_rows(session, _FINISH, parameters):
         raise LeaseLost
     used_model = result.engine == "llm" or result.usage is not None
-    if used_model or run.attempts > 1:  # an earlier attempt may have used one
+    if used_model or run.attempt_count > 1:  # an earlier attempt may have used one
         await delete_stored_replies(session, run.id)
 
 
@@ -261,14 +264,14 @@ async def record_failure(
     if current is None:
         return None
     current.error = describe_error(error)
-    if current.attempts >= current.max_attempts:
+    if current.attempt_count >= current.max_attempts:
         _end(current, "dead")
         await delete_stored_replies(session, run.id)
         return None
     if isinstance(error, LLMError) and error.reply is not None:  # the stored reply is not usable
         await delete_stored_replies(session, run.id)
     _queue_again(current)
-    return backoff(current.attempts)
+    return backoff(current.attempt_count)
 
 
 def postponement_count(run: RunRow) -> int:
@@ -292,7 +295,7 @@ async def postpone_run(
         return await record_failure(session, current, error)
     count = postponement_count(current) + 1
     current.error = describe_error(error) | {POSTPONEMENTS: count}
-    current.attempts -= 1
+    current.attempt_count -= 1
     _queue_again(current)
     return delay
 
@@ -321,7 +324,7 @@ async def retry_run(session: AsyncSession, run_id: UUID) -> RunRow | None:
         return None
     if run.state not in ("dead", "failed"):
         raise Conflict(f"The run is {run.state}. Only dead and failed runs can be retried.")
-    run.state, run.attempts, run.error = "queued", 0, None
+    run.state, run.attempt_count, run.error = "queued", 0, None
     run.started_at, run.finished_at = None, None
     run.updated_at = datetime.now(UTC)
     await delete_stored_replies(session, run_id)

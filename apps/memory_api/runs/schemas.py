@@ -39,7 +39,7 @@ class Run(ResponseModel):
             "next_run_id": None,
             "trace_id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa04",
             "input": {},
-            "attempts": 5,
+            "attempt_count": 5,
             "max_attempts": 5,
             "error": {"type": "Lost", "message": "Its worker died 5 times."},
             "result": None,
@@ -62,7 +62,7 @@ class Run(ResponseModel):
     next_run_id: UUID | None = Field(default=None, description="The run that follows in the chain.")
     trace_id: UUID | None
     input: Metadata
-    attempts: int
+    attempt_count: int
     max_attempts: int
     error: Any = Field(description="Why the last attempt failed: `type` or `code`, and `message`.")
     result: Any = Field(description="The output of a finished run. Its form depends on `kind`.")

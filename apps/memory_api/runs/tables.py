@@ -61,7 +61,7 @@ class RunRow(Base):
     trace_id: Mapped[UUID | None]
     input: Mapped[Json]
     playbook: Mapped[OptStr] = mapped_column(Computed("input ->> 'playbook'", persisted=True))
-    attempts: Mapped[int] = mapped_column(server_default="0")
+    attempt_count: Mapped[int] = mapped_column("attempts", server_default="0")
     max_attempts: Mapped[int] = mapped_column(server_default="5")
     lease_until: Mapped[OptTime]
     lease_owner: Mapped[OptStr]

@@ -307,10 +307,10 @@ class BatchResponseWriter:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         with closing(self.file):
-            counts = (
-                f'"stored":{self.stored},"duplicates":{self.duplicates},"rejected":{self.rejected}'
+            self.file.write(
+                f'],"stored_count":{self.stored},"duplicate_count":{self.duplicates},'
+                f'"rejected_count":{self.rejected}}}'.encode()
             )
-            self.file.write(f"],{counts}}}".encode())
             self.file.seek(0)
             while chunk := self.file.read(RESPONSE_CHUNK_BYTES):
                 yield chunk

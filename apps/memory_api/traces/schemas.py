@@ -246,9 +246,9 @@ class CreateTracesResponse(ResponseModel):
     """The result of each line, in order."""
 
     items: list[TraceReceipt | RejectedLine]
-    stored: int
-    duplicates: int
-    rejected: int
+    stored_count: int
+    duplicate_count: int
+    rejected_count: int
 
 
 class TraceEvent(ResponseModel):

@@ -62,7 +62,7 @@ class DeliveryStep(Step[SignedRequest | None, int | None, StepResult]):
         """None if the webhook is not active."""
         delivery = await session.get(WebhookDeliveryRow, _delivery_key(run))
         webhook = delivery and await session.get(WebhookRow, (run.tenant_id, delivery.webhook_id))
-        if delivery is None or webhook is None or not webhook.is_active:
+        if delivery is None or webhook is None or not webhook.active:
             return None
         until = webhook.previous_secret_until
         is_rotating = until is not None and until > datetime.now(UTC)
@@ -104,7 +104,7 @@ async def _log_attempt(
     row = await session.get(WebhookDeliveryRow, _delivery_key(run))
     if row is None:
         return
-    is_last = run.attempts >= run.max_attempts
+    is_last = run.attempt_count >= run.max_attempts
     row.attempt_count += 1
     row.response_status = error.response_status if isinstance(error, WebhookFailed) else status
     row.error = None if error is None else error.detail

@@ -42,7 +42,7 @@ MAX_ATTEMPTS = 16
 _EVENTS_KEY = "webhook_events"
 _ACTIVE_WEBHOOKS = compile_statement(
     select(WebhookRow.id, WebhookRow.project_id, WebhookRow.event_types).where(
-        WebhookRow.tenant_id == bindparam("tenant"), WebhookRow.is_active
+        WebhookRow.tenant_id == bindparam("tenant"), WebhookRow.active
     )
 )
 

@@ -179,8 +179,8 @@ async def send_test_event(
     Every active webhook receives it, whatever its event types are.
     """
     webhook = await queries.require_webhook(session, webhook_id)
-    if not webhook.is_active:
-        raise Conflict("The webhook is paused. Set `is_active` to true first.")
+    if not webhook.active:
+        raise Conflict("The webhook is paused. Set `active` to true first.")
     row = new_test_delivery(session, webhook)
     await enqueue_deliveries(runtime.queue, session, [row])
     await session.refresh(row)

@@ -30,13 +30,13 @@ CREATE_EXAMPLE: dict[str, Any] = {
     "event_types": ["proposal.created", "budget.threshold_reached"],
     "description": "Reviews of the support team",
 }
-UPDATE_EXAMPLE: dict[str, Any] = {"is_active": False}
+UPDATE_EXAMPLE: dict[str, Any] = {"active": False}
 ROTATE_EXAMPLE: dict[str, Any] = {"overlap_seconds": 86_400}
 _WEBHOOK: dict[str, Any] = {
     "id": _ID,
     "project_id": None,
     **CREATE_EXAMPLE,
-    "is_active": True,
+    "active": True,
     "created_at": "2026-11-21T09:00:00Z",
     "updated_at": "2026-11-21T09:00:00Z",
 }
@@ -94,7 +94,7 @@ class UpdateWebhookRequest(RequestModel):
     url: str | None = Field(default=None, max_length=MAX_URL_LENGTH)
     event_types: list[WebhookEventType] | None = Field(default=None, min_length=1, max_length=32)
     description: str | None = Field(default=None, max_length=500)
-    is_active: bool | None = Field(default=None, description="False pauses the webhook.")
+    active: bool | None = Field(default=None, description="False pauses the webhook.")
 
     @field_validator("url")
     @classmethod
@@ -123,7 +123,7 @@ class WebhookEndpoint(ResponseModel):
     url: str
     event_types: list[str]
     description: str | None
-    is_active: bool
+    active: bool
     created_at: UtcDatetime
     updated_at: UtcDatetime
 

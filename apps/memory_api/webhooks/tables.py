@@ -25,7 +25,7 @@ class WebhookRow(Base):
     previous_secret: Mapped[OptStr]
     previous_secret_until: Mapped[OptTime]
     description: Mapped[OptStr]
-    is_active: Mapped[bool] = mapped_column(server_default="true")
+    active: Mapped[bool] = mapped_column("is_active", server_default="true")
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
 

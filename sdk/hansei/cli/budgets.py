@@ -66,8 +66,8 @@ def set_budgets(
             "period": period,
             "project_id": project,
             "purpose": cast("Any", purpose),  # the service knows the purposes
-            "usd": usd,
-            "tokens": tokens,
+            "limit_usd": usd,
+            "limit_tokens": tokens,
             "allow_unknown_price": allow_unknown_price,
             "when_spent": _parse_when_spent(when_spent),
         }
@@ -103,8 +103,8 @@ def _to_limit(budget: Budget) -> BudgetLimit:
         "period": budget.period,
         "project_id": budget.project_id,
         "purpose": budget.purpose,
-        "usd": budget.usd,
-        "tokens": budget.tokens,
+        "limit_usd": budget.limit_usd,
+        "limit_tokens": budget.limit_tokens,
         "allow_unknown_price": budget.allow_unknown_price,
         "when_spent": budget.when_spent,
     }
@@ -114,7 +114,8 @@ def show_usage(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            help="day, model, provider, purpose, project or playbook. Repeatable. Or lesson alone."
+            help="day, model, provider, purpose, project_id or playbook. Repeatable. Or"
+            " lesson_id alone."
         ),
     ] = None,
     since: Annotated[str | None, typer.Option(help="ISO 8601 time. Default: 30 days ago.")] = None,
@@ -151,24 +152,24 @@ def _print_budget(budget: Budget) -> None:
     scope = [f"{budget.period}", *(s for s in (budget.project_id, budget.purpose) if s)]
     left: list[str] = []
     is_spent = False
-    if budget.usd is not None and budget.left_usd is not None:
-        left.append(f"{format_usd(budget.left_usd)} of {format_usd(budget.usd)} left")
+    if budget.limit_usd is not None and budget.left_usd is not None:
+        left.append(f"{format_usd(budget.left_usd)} of {format_usd(budget.limit_usd)} left")
         is_spent = not budget.left_usd
-    if budget.tokens is not None:
-        left.append(f"{budget.left_tokens} of {budget.tokens} tokens left")
+    if budget.limit_tokens is not None:
+        left.append(f"{budget.left_tokens} of {budget.limit_tokens} tokens left")
         is_spent = is_spent or not budget.left_tokens
     spent = f"{format_usd(budget.spent_usd)} spent, {format_usd(budget.reserved_usd)} reserved"
-    if budget.tokens is not None:
+    if budget.limit_tokens is not None:
         spent += f", {budget.spent_tokens} tokens spent"
     facts = [*scope, f"{', '.join(left)} until {budget.resets_at}", spent]
     print_text(" · ".join(facts), style="red" if is_spent else "")
 
 
 def _print_usage(row: Usage) -> None:
-    names = ("day", "provider", "model", "purpose", "project", "playbook", "lesson")
+    names = ("day", "provider", "model", "purpose", "project_id", "playbook", "lesson_id")
     keys = [value for name in names if (value := getattr(row, name))]
-    calls = format_count(row.calls, "call")
-    calls += f" ({row.failed} failed)" if row.failed else ""
+    calls = format_count(row.call_count, "call")
+    calls += f" ({row.failed_count} failed)" if row.failed_count else ""
     tokens = f"{row.input_tokens} tokens in ({row.cached_tokens} cached)"
     facts = [*keys, calls, tokens, f"{row.output_tokens} out", _format_cost(row)]
     print_text(" · ".join(str(fact) for fact in facts))
@@ -176,10 +177,10 @@ def _print_usage(row: Usage) -> None:
 
 def _format_cost(row: Usage) -> str:
     """An unknown price is not a price of 0."""
-    unpriced = row.unpriced
-    priced = row.calls - row.failed - unpriced
+    unpriced = row.unpriced_count
+    priced = row.call_count - row.failed_count - unpriced
     if not unpriced:
-        return format_usd(row.usd)
+        return format_usd(row.cost_usd)
     if priced <= 0:
         return "price unknown"
-    return f"{format_usd(row.usd)} and {format_count(unpriced, 'call')} with unknown price"
+    return f"{format_usd(row.cost_usd)} and {format_count(unpriced, 'call')} with unknown price"

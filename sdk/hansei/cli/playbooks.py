@@ -125,7 +125,7 @@ def render_playbook(
     else:
         print_message("No bullets: the playbook is empty or no bullet fits the token budget.")
     bullets = format_count(len(block.bullet_keys), "bullet")
-    tokens_used = format_count(block.tokens, "token")
+    tokens_used = format_count(block.token_count, "token")
     print_message(f"{bullets}, {tokens_used}, version {block.version}.")
     print_message(f"Send this with the trace: retrieval_id {block.retrieval_id}")
 

@@ -129,7 +129,7 @@ def _print_session(
     if result.analysis:
         print_text(result.analysis)
     for insight in result.insights:
-        known = "" if insight.is_new else " (already known)"
+        known = "" if insight.new else " (already known)"
         print_text(f"→ {insight.content}{known}", style="green")
     for tag in result.bullet_tags:
         print_text(f"{tag.name} · {tag.tag} · {tag.rationale}", indent=2)

@@ -86,7 +86,7 @@ def _print_runs(runs: list[Run], as_json: bool) -> None:
 
 
 def _print_run(run: Run) -> None:
-    attempt = f"attempt {run.attempts} of {run.max_attempts}"
+    attempt = f"attempt {run.attempt_count} of {run.max_attempts}"
     facts = [run.id, run.kind, run.state, format_age(run.created_at), attempt]
     facts += [f"trace {run.trace_id}"] if run.trace_id else []
     print_text(" · ".join(facts), style="red" if run.state in ("failed", "dead") else "")

@@ -68,7 +68,7 @@ def list_webhooks(as_json: AsJson = False) -> None:
     elif not webhooks:
         print_message("No webhooks.")
     else:
-        rows = [(each.id, each.url, "active" if each.is_active else "paused") for each in webhooks]
+        rows = [(each.id, each.url, "active" if each.active else "paused") for each in webhooks]
         print_table(("id", "url", "state"), rows)
 
 

@@ -234,9 +234,14 @@ class Memory:
 
     def usage(self, repeat: int) -> Json:
         """Model calls of the service for a repeat until now."""
-        rows = list(self._service().usage.list(("project",), project_id=self.project(repeat)))
-        names = ("calls", "unpriced", "input_tokens", "output_tokens", "usd")
-        return {name: sum(getattr(row, name) for row in rows) for name in names}
+        rows = list(self._service().usage.list(("project_id",), project_id=self.project(repeat)))
+        return {
+            "calls": sum(row.call_count for row in rows),
+            "unpriced": sum(row.unpriced_count for row in rows),
+            "input_tokens": sum(row.input_tokens for row in rows),
+            "output_tokens": sum(row.output_tokens for row in rows),
+            "usd": sum(row.cost_usd for row in rows),
+        }
 
 
 def _last_response(events: Sequence[Json]) -> str | None:

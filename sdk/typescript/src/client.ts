@@ -55,7 +55,7 @@ export class Hansei {
     return this.#transport.url;
   }
 
-  /** Sends one request: `request("get", "/api/v1/playbooks/{name}", { path: { name } })`. */
+  /** Sends one request: `request("get", "/api/v1/playbooks/{playbook}", { path: { playbook } })`. */
   async request<M extends Method, P extends PathOf<M>>(
     method: M,
     path: P,
@@ -144,21 +144,26 @@ export class Hansei {
   }
 
   /** Returns the bullets that match a task as text for the prompt of an agent. */
-  renderPlaybook(name: string, body: Schemas["RenderPlaybookRequest"] = {}, call?: CallOptions) {
-    return this.request("post", "/api/v1/playbooks/{name}/render", { path: { name }, body, ...call });
+  renderPlaybook(
+    playbook: string,
+    body: Schemas["RenderPlaybookRequest"] = {},
+    call?: CallOptions,
+  ) {
+    const options = { path: { playbook }, body, ...call };
+    return this.request("post", "/api/v1/playbooks/{playbook}/render", options);
   }
 
   listBullets(
-    name: string,
-    query: Query<"/api/v1/playbooks/{name}/bullets"> = {},
+    playbook: string,
+    query: Query<"/api/v1/playbooks/{playbook}/bullets"> = {},
     call?: ListOptions,
   ) {
-    return this.list("/api/v1/playbooks/{name}/bullets", { path: { name }, query, ...call });
+    return this.list("/api/v1/playbooks/{playbook}/bullets", { path: { playbook }, query, ...call });
   }
 
-  createBullet(name: string, body: Schemas["CreateBulletRequest"], call?: CallOptions) {
-    return this.request("post", "/api/v1/playbooks/{name}/bullets", {
-      path: { name },
+  createBullet(playbook: string, body: Schemas["CreateBulletRequest"], call?: CallOptions) {
+    return this.request("post", "/api/v1/playbooks/{playbook}/bullets", {
+      path: { playbook },
       body,
       ...call,
     });
@@ -166,30 +171,30 @@ export class Hansei {
 
   /** Records whether a bullet was helpful or harmful. */
   recordVerdict(
-    name: string,
+    playbook: string,
     key: string,
     body: Schemas["RecordVerdictRequest"],
     call?: CallOptions,
   ) {
-    const options = { path: { name, key }, body, ...call };
-    return this.request("post", "/api/v1/playbooks/{name}/bullets/{key}/verdicts", options);
+    const options = { path: { playbook, key }, body, ...call };
+    return this.request("post", "/api/v1/playbooks/{playbook}/bullets/{key}/verdicts", options);
   }
 
-  listVerdicts(name: string, key: string, call?: ListOptions) {
-    const path = { name, key };
-    return this.list("/api/v1/playbooks/{name}/bullets/{key}/verdicts", { path, ...call });
+  listVerdicts(playbook: string, key: string, call?: ListOptions) {
+    const path = { playbook, key };
+    return this.list("/api/v1/playbooks/{playbook}/bullets/{key}/verdicts", { path, ...call });
   }
 
   // Search
 
   searchBullets(
-    name: string,
+    playbook: string,
     queryText: string,
     fields: Omit<Schemas["SearchBulletsRequest"], "query_text"> = {},
     call?: CallOptions,
   ) {
-    const options = { path: { name }, body: { query_text: queryText, ...fields }, ...call };
-    return this.request("post", "/api/v1/playbooks/{name}/search", options);
+    const options = { path: { playbook }, body: { query_text: queryText, ...fields }, ...call };
+    return this.request("post", "/api/v1/playbooks/{playbook}/search", options);
   }
 
   searchMemories(

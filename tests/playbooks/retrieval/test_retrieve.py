@@ -236,16 +236,16 @@ async def test_render_respects_token_budget(book: Book) -> None:
     for form in ("prompt", "ace"):
         whole = (await book.post("render", format=form, token_budget=5000)).json()
         seen: set[int] = set()
-        for budget in range(0, whole["tokens"] + 20, 5):
+        for budget in range(0, whole["token_count"] + 20, 5):
             block = (await book.post("render", format=form, token_budget=budget)).json()
-            assert block["tokens"] <= budget
+            assert block["token_count"] <= budget
             assert bool(block["text"]) == bool(block["bullet_keys"])
             seen.add(len(block["bullet_keys"]))
         assert {0, 6} <= seen
         assert len(seen) > 3
     await book.api.patch(book.url, json={"token_budget": 0})
     none = (await book.post("render")).json()
-    assert (none["text"], none["bullet_keys"], none["left_out"]) == ("", [], 6)
+    assert (none["text"], none["bullet_keys"], none["left_out_count"]) == ("", [], 6)
 
 
 async def test_harmful_bullet_is_not_rendered(book: Book) -> None:
@@ -264,8 +264,8 @@ async def test_empty_playbook_renders_nothing(api: AsyncClient) -> None:
     book = Book(api)
     await book.put({"bullets": []})
     block = (await book.post("render", query_text="anything")).json()
-    assert (block["text"], block["bullet_keys"], block["tokens"]) == ("", [], 0)
-    assert block["left_out"] == 0
+    assert (block["text"], block["bullet_keys"], block["token_count"]) == ("", [], 0)
+    assert block["left_out_count"] == 0
     assert await book.search("anything") == []
 
 
@@ -278,7 +278,7 @@ async def test_missing_playbook_renders_nothing_and_is_a_retrieval(
         answer = await book.api.post(f"/api/v1/playbooks/{name}/render", json={"query_text": "x"})
         assert answer.status_code == 200, answer.text
         block = answer.json()
-        assert (block["text"], block["bullet_keys"], block["left_out"]) == ("", [], 0)
+        assert (block["text"], block["bullet_keys"], block["left_out_count"]) == ("", [], 0)
         assert (block["version"], block["held_out"]) == (0, None)
         async with runtime.sessions.for_tenant(tenant.id) as session:
             row = await session.get(RetrievalRow, (tenant.id, UUID(block["retrieval_id"])))
@@ -292,15 +292,15 @@ async def test_small_playbook_is_rendered_whole_the_best_first(book: Book) -> No
     for query in ("retry a payment", "nothing of this kind at all"):
         block = (await book.post("render", query_text=query, min_match="strong")).json()
         assert len(block["bullet_keys"]) == 6
-        assert block["left_out"] == 0
+        assert block["left_out_count"] == 0
     first = (await book.post("render", query_text="retry a payment that timed out")).json()
     assert first["bullet_keys"][0] == "mis-00001"
     large: dict[str, Any] = {"min_match": "weak", "top_k": 6}
     some = (await book.post("render", query_text="retry a payment", **large)).json()
     assert some["bullet_keys"] == ["mis-00001"]
-    assert some["left_out"] == 5
+    assert some["left_out_count"] == 5
     none = (await book.post("render", query_text="xyzzy", **large)).json()
-    assert (none["text"], none["bullet_keys"], none["left_out"]) == ("", [], 6)
+    assert (none["text"], none["bullet_keys"], none["left_out_count"]) == ("", [], 6)
     assert none["retrieval_id"]
     unasked = (await book.post("render", min_match="strong", top_k=6)).json()
     assert len(unasked["bullet_keys"]) == 6, "without a query there is nothing to match"
@@ -315,7 +315,7 @@ async def test_render_without_trials(book: Book) -> None:
     assert "Try: lock" in block["text"]
     proven = (await book.post("render", query_text="order", include_trials=False)).json()
     assert "Try:" not in proven["text"]
-    assert (len(proven["bullet_keys"]), proven["left_out"]) == (6, 0)
+    assert (len(proven["bullet_keys"]), proven["left_out_count"]) == (6, 0)
 
 
 async def test_every_search_and_render_is_a_retrieval(

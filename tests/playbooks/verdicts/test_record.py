@@ -70,7 +70,7 @@ async def test_counters_count_one_verdict_per_run(
 async def test_repeated_and_changed_verdict(book: Book, runtime: Runtime, tenant: Any) -> None:
     trace_id = await book.trace()
     first = await book.post("bullets/pat-00001/verdicts", tag="helpful", trace_id=trace_id)
-    assert (first.status_code, first.json()["is_counted"]) == (201, True)
+    assert (first.status_code, first.json()["counted"]) == (201, True)
     again = await book.post("bullets/pat-00001/verdicts", tag="helpful", trace_id=trace_id)
     assert again.status_code == 200
     assert again.json()["verdict"]["id"] == first.json()["verdict"]["id"]

@@ -54,12 +54,12 @@ async def test_agent_key_cannot_judge_as_human(book: Book, runtime: Runtime, ten
     await record_verdicts(runtime, tenant.id, PLACE, [tested])
     agent = tenant.auth("write")
     said = await vote(book, trace_id=trace_id, headers=agent)
-    assert (said.json()["verdict"]["judge"], said.json()["is_counted"]) == ("llm", False)
+    assert (said.json()["verdict"]["judge"], said.json()["counted"]) == ("llm", False)
     assert (await bullet(book))["helpful"] == 1
     refused = await vote(book, trace_id=trace_id, judge="human", headers=agent)
     assert "admin" in assert_problem(refused, 403, "forbidden")["detail"]
     person = await vote(book, trace_id=trace_id)
-    assert (person.json()["verdict"]["judge"], person.json()["is_counted"]) == ("human", True)
+    assert (person.json()["verdict"]["judge"], person.json()["counted"]) == ("human", True)
     relayed = await vote(book, "neutral", trace_id=await book.trace(), judge="llm")
     assert relayed.json()["verdict"]["judge"] == "llm"
     assert_problem(await vote(book, judge="test"), 422, "invalid")

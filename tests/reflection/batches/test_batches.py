@@ -218,7 +218,7 @@ async def test_others_wait_while_the_model_is_away(service: Service) -> None:
         await process_ticket(service.background, Ticket(service.tenant.id, run.id))
     assert len(service.stub.calls) == 1
     runs = {run.id: run for run in await service.runs()}
-    assert {runs[run.id].attempts for run in (first, *others)} == {0}
+    assert {runs[run.id].attempt_count for run in (first, *others)} == {0}
     assert {runs[run.id].error["code"] for run in others} == {"run_busy"}
     service.clock.now += 3600
     service.stub.behave = lambda call: answer(explain(call))

@@ -69,7 +69,7 @@ async def test_insight_is_stored_and_curated_into_a_new_playbook(serve: Serve) -
     teach(service, LESSON)
     learnt = await send(service.api)
     (insight,) = learnt["insights"]
-    assert (insight["content"], insight["is_new"]) == (LESSON, True)
+    assert (insight["content"], insight["new"]) == (LESSON, True)
     assert learnt["event_count"] == 3
     memory = await service.memory(insight["memory_id"])
     assert (memory["kind"], memory["content"], memory["layer"]) == ("insight", LESSON, "rm")
@@ -117,7 +117,7 @@ async def test_extended_session_is_no_further_observation(serve: Serve) -> None:
     first = await send(service.api, session_id="s1")
     grown = await send(service.api, session_id="s1", messages=[*MESSAGES, *MORE])
     (known,) = grown["insights"]
-    assert known == {**first["insights"][0], "is_new": False}
+    assert known == {**first["insights"][0], "new": False}
     memory = await service.memory(known["memory_id"])
     assert memory["observation_count"] == 1
     await send(service.api, session_id="s2", messages=[*MESSAGES, *MORE])

@@ -35,10 +35,10 @@ async def test_budget_is_set_shown_changed_and_removed(command: Command) -> None
     made = await command("budget", "set", "--day", "2.5", "--json")
     assert made.exit_code == 0, made.output
     (day,) = json.loads(made.stdout)["items"]
-    assert (day["period"], day["usd"], day["left_usd"]) == ("day", 2.5, 2.5)
+    assert (day["period"], day["limit_usd"], day["left_usd"]) == ("day", 2.5, 2.5)
     await command("budget", "set", "--month", "40", "--allow-unknown-price")
     both = json.loads((await command("budget", "show", "--json")).stdout)["items"]
-    assert [(one["period"], one["usd"], one["allow_unknown_price"]) for one in both] == [
+    assert [(one["period"], one["limit_usd"], one["allow_unknown_price"]) for one in both] == [
         ("day", 2.5, False),
         ("month", 40.0, True),
     ]

@@ -50,7 +50,7 @@ def test_agent_renders_cites_and_reports(hansei: Hansei) -> None:
     judged = hansei.playbooks.bullets.verdicts.create(
         "pay", "mis-00001", "helpful", reason="Not charged twice.", trace_id=sent.trace_id
     )
-    assert (judged.key, judged.is_counted, judged.bullet.helpful) == (
+    assert (judged.key, judged.counted, judged.bullet.helpful) == (
         "mis-00001",
         True,
         1,

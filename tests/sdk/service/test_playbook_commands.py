@@ -107,7 +107,7 @@ async def test_render_prints_only_block(playbook: Command, client: Hansei) -> No
     assert done.exit_code == 0
     block = client.playbooks.render("pay", "a payment timed out", top_k=1)
     assert done.stdout == block.text.rstrip("\n") + "\n"
-    assert f"1 bullet, {block.tokens} tokens, version 1." in done.stderr
+    assert f"1 bullet, {block.token_count} tokens, version 1." in done.stderr
     assert "retrieval_id" in done.stderr
     told = await document(playbook, "render", "pay", "--section", "pref", "--ace")
     assert told["bullet_keys"] == ["pref-00002"]

@@ -334,18 +334,18 @@ async def test_damaged_record_is_reported_by_line(api: AsyncClient) -> None:
     path = "/api/v1/traces?format=auto&reflect=never"
     answer = await api.post(path, content=body, headers=NDJSON)
     result = answer.json()
-    assert (result["stored"], result["rejected"]) == (3, 2)
+    assert (result["stored_count"], result["rejected_count"]) == (3, 2)
     errors = {item["line"]: item["error"]["code"] for item in result["items"] if "error" in item}
     assert errors == {2: "malformed_json", 3: "invalid"}
     again = await api.post(path, content=body, headers=NDJSON)
-    assert again.json()["duplicates"] == 3
+    assert again.json()["duplicate_count"] == 3
 
 
 async def test_json_list_of_an_export(api: AsyncClient) -> None:
     document = {"data": [LANGFUSE, {**LANGFUSE, "id": "lf-2"}, {"id": "lf-3", "observations": []}]}
     answer = await api.post("/api/v1/traces?format=langfuse&reflect=never", json=document)
     result = answer.json()
-    assert (result["stored"], result["rejected"]) == (2, 1)
+    assert (result["stored_count"], result["rejected_count"]) == (2, 1)
     assert [item["line"] for item in result["items"]] == [1, 2, 3]
 
 
@@ -356,7 +356,7 @@ async def test_one_record_with_several_agent_runs(api: AsyncClient) -> None:
     }
     answer = await api.post("/api/v1/traces?format=otel&reflect=never", json=both)
     assert [item["line"] for item in answer.json()["items"]] == [1, 1]
-    assert answer.json()["stored"] == 2
+    assert answer.json()["stored_count"] == 2
 
 
 HOSTED = {

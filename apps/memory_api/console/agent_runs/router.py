@@ -165,7 +165,7 @@ async def give_feedback(
     caller: Writer,
     form: Form,
 ) -> Response:
-    values = {"verdict": form.text("verdict"), "answer": form.text("answer") or None}
+    values = {"feedback": form.text("feedback"), "answer": form.text("answer") or None}
     body = validate_body(RecordAgentFeedbackRequest, values)
     await record_agent_feedback(agent_run_id, body, runtime, session, caller)
     return RedirectResponse(visit.link("agent-runs", str(agent_run_id)), 303)

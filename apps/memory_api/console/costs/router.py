@@ -21,7 +21,7 @@ from memory_api.core.errors import InvalidRequest
 
 router = APIRouter(prefix="/console/costs", route_class=ConsoleRoute, include_in_schema=False)
 
-_SUMMED = ("calls", "failed", "input_tokens", "output_tokens", "usd")
+_SUMMED = ("call_count", "failed_count", "input_tokens", "output_tokens", "cost_usd")
 
 
 @router.get("")
@@ -36,9 +36,9 @@ async def show_costs(
         visit,
         "costs/costs.html",
         chart=_draw_costs(visit, usage),
-        total=sum(item.usd for item in usage),
-        calls=sum(item.calls for item in usage),
-        unpriced=sum(item.unpriced for item in usage),
+        total=sum(item.cost_usd for item in usage),
+        calls=sum(item.call_count for item in usage),
+        unpriced=sum(item.unpriced_count for item in usage),
         by_purpose=_sum_by(usage, "purpose", "model"),
         by_playbook=_sum_by(usage, "playbook"),
         budgets=budgets.items,
@@ -55,7 +55,7 @@ def _sum_by(usage: list[Usage], *names: str) -> list[dict[str, Any]]:
         entry = sums.setdefault(tuple(group.values()), dict.fromkeys(_SUMMED, 0) | group)
         for column in _SUMMED:
             entry[column] += getattr(item, column)
-    return sorted(sums.values(), key=lambda entry: -entry["usd"])
+    return sorted(sums.values(), key=lambda entry: -entry["cost_usd"])
 
 
 def _draw_costs(visit: Visit, usage: list[Usage]) -> Chart:
@@ -63,7 +63,7 @@ def _draw_costs(visit: Visit, usage: list[Usage]) -> Chart:
     costs = dict.fromkeys(last_days(MONTH_DAYS), 0.0)
     for item in usage:
         if item.day is not None and item.day in costs:
-            costs[item.day] += item.usd
+            costs[item.day] += item.cost_usd
     return draw_chart(
         "bar",
         _("Cost of model calls by day"),
@@ -80,8 +80,8 @@ async def add_budget(visit: CurrentVisit, session: Session, caller: Admin, form:
         "period": form.text("period"),
         "project_id": form.text("project") or None,
         "purpose": form.text("purpose") or None,
-        "usd": form.text("usd") or None,
-        "tokens": form.text("tokens") or None,
+        "limit_usd": form.text("limit_usd") or None,
+        "limit_tokens": form.text("limit_tokens") or None,
         "when_spent": form.text("when_spent") or "refuse",
     }
     budget = validate_body(BudgetLimit, values)

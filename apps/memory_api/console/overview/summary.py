@@ -109,7 +109,7 @@ async def load_overview(
         trace_count=await count_traces(session, project, midnight(first)),
         reflection_count=await count_reflections(session, project, midnight(first)),
         changed=_column_sums(churn),
-        week_cost=sum(float(row["usd"] or 0) for row in costs),
+        week_cost=sum(float(row["cost_usd"] or 0) for row in costs),
         newest=await list_newest_bullets(session, project, MAX_LISTED),
         harmful=await _load_harmful(session, project, first, now),
         unit_costs=_objects(await load_answer(session, Question.UNIT_COSTS, week)),

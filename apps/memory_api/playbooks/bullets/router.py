@@ -48,7 +48,7 @@ from memory_api.playbooks.sections import matching_spellings
 from memory_api.playbooks.tables import PlaybookRow
 
 router = APIRouter(
-    prefix="/api/v1/playbooks/{name}/bullets", tags=["bullets"], route_class=RedactingRoute
+    prefix="/api/v1/playbooks/{playbook}/bullets", tags=["bullets"], route_class=RedactingRoute
 )
 
 NEW_BULLET = {
@@ -62,7 +62,7 @@ CHANGES = {"pinned": True, "reason": "Legal asked for it."}
 
 @router.get("", summary="List bullets", responses=problems(404))
 async def list_bullets(
-    name: str,
+    playbook: str,
     session: Session,
     caller: Reader,
     project_id: ProjectQuery,
@@ -82,13 +82,11 @@ async def list_bullets(
     ] = BulletOrder.KEY,
 ) -> BulletPage:
     """Lists the bullets of a playbook, by key unless `sort` is given."""
-    playbook = await require_playbook(
-        session, PlaybookRef(caller.resolve_project(project_id), name)
-    )
+    row = await require_playbook(session, PlaybookRef(caller.resolve_project(project_id), playbook))
     rows = await queries.list_bullets(
         session,
-        playbook.scope_id,
-        sections=None if section is None else await _spellings(session, playbook, section),
+        row.scope_id,
+        sections=None if section is None else await _spellings(session, row, section),
         status=status,
         tag=tag,
         order=sort,
@@ -124,7 +122,7 @@ def bullet_response(row: MemoryRow) -> StoredBullet:
     openapi_extra=body_example(NEW_BULLET),
 )
 async def create_bullet(
-    name: str,
+    playbook: str,
     body: CreateBulletRequest,
     response: Response,
     runtime: RuntimeDep,
@@ -136,7 +134,7 @@ async def create_bullet(
 
     Answers 409 if another bullet has the same content; `key` of the error names it.
     """
-    place = PlaybookRef(caller.resolve_project(body.project_id), name)
+    place = PlaybookRef(caller.resolve_project(body.project_id), playbook)
     texts = body.model_dump(
         include={"section", "content", "when_to_use", "title", "keywords", "tags"}
     )
@@ -152,20 +150,24 @@ async def create_bullet(
     bullet = outcome.results[0].after
     assert bullet is not None
     set_etag(response, outcome.version)
-    response.headers["Location"] = f"/api/v1/playbooks/{quote(name, safe='')}/bullets/{bullet.id}"
+    response.headers["Location"] = (
+        f"/api/v1/playbooks/{quote(playbook, safe='')}/bullets/{bullet.id}"
+    )
     return BulletReceipt(version=outcome.version, bullet=bullet, sanitized=sanitized)
 
 
 @router.get("/{key}", summary="Get a bullet", responses=problems(404))
 async def get_bullet(
-    name: str, key: str, session: Session, caller: Reader, project_id: ProjectQuery
+    playbook: str, key: str, session: Session, caller: Reader, project_id: ProjectQuery
 ) -> StoredBullet:
     """Returns a bullet.
 
     A key that was merged into another answers 404; `merged_into` of the error names that key.
     """
     return bullet_response(
-        await require_bullet(session, PlaybookRef(caller.resolve_project(project_id), name), key)
+        await require_bullet(
+            session, PlaybookRef(caller.resolve_project(project_id), playbook), key
+        )
     )
 
 
@@ -176,7 +178,7 @@ async def get_bullet(
     openapi_extra=body_example(CHANGES),
 )
 async def update_bullet(
-    name: str,
+    playbook: str,
     key: str,
     body: UpdateBulletRequest,
     response: Response,
@@ -193,7 +195,7 @@ async def update_bullet(
     outcome = await edit_bullet(
         runtime,
         caller.tenant_id,
-        PlaybookRef(caller.resolve_project(body.project_id), name),
+        PlaybookRef(caller.resolve_project(body.project_id), playbook),
         key,
         body.fields(),
         change_author(caller, body.reason),
@@ -212,7 +214,7 @@ async def update_bullet(
     responses=problems(404, 412, "under_review"),
 )
 async def delete_bullet(
-    name: str,
+    playbook: str,
     key: str,
     runtime: RuntimeDep,
     caller: Writer,
@@ -223,6 +225,6 @@ async def delete_bullet(
     ] = None,
 ) -> None:
     """Deletes a bullet. Its history stays, and its key is not used again."""
-    place = PlaybookRef(caller.resolve_project(project_id), name)
+    place = PlaybookRef(caller.resolve_project(project_id), playbook)
     author = change_author(caller, reason)
     await edits.delete_bullet(runtime, caller.tenant_id, place, key, author, if_match=if_match)

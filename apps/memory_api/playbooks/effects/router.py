@@ -17,13 +17,13 @@ from memory_api.playbooks.effects.schemas import BulletEffectPage
 from memory_api.playbooks.ref import PlaybookRef
 
 router = APIRouter(
-    prefix="/api/v1/playbooks/{name}/effects", tags=["bullets"], route_class=RedactingRoute
+    prefix="/api/v1/playbooks/{playbook}/effects", tags=["bullets"], route_class=RedactingRoute
 )
 
 
 @router.get("", summary="List the measured effect of each bullet", responses=problems(404))
 async def list_bullet_effects(
-    name: str,
+    playbook: str,
     session: Session,
     caller: Reader,
     project_id: ProjectQuery,
@@ -40,11 +40,11 @@ async def list_bullet_effects(
     holdout share: the share of renders that leave out one random bullet. Deleted bullets are
     included; runs with a merged bullet count for the bullet that replaced it.
     """
-    playbook = PlaybookRef(caller.resolve_project(project_id), name)
-    await require_playbook(session, playbook)
+    ref = PlaybookRef(caller.resolve_project(project_id), playbook)
+    await require_playbook(session, ref)
     after = cursor.text("bullet_effects") if cursor else None
     period = EffectPeriod(since, until)
-    rows = await list_effects(session, playbook, period, after=after, limit=limit)
+    rows = await list_effects(session, ref, period, after=after, limit=limit)
     return to_page(
         BulletEffectPage,
         rows,

@@ -39,7 +39,7 @@ from memory_api.playbooks.queries import list_provenance_links, list_versions
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.schemas import DryRun
 
-router = APIRouter(prefix="/api/v1/playbooks/{name}", route_class=RedactingRoute)
+router = APIRouter(prefix="/api/v1/playbooks/{playbook}", route_class=RedactingRoute)
 
 
 @router.get(
@@ -49,10 +49,12 @@ router = APIRouter(prefix="/api/v1/playbooks/{name}", route_class=RedactingRoute
     responses=problems(404),
 )
 async def get_bullet_provenance(
-    name: str, key: str, session: Session, caller: Reader, project_id: ProjectQuery
+    playbook: str, key: str, session: Session, caller: Reader, project_id: ProjectQuery
 ) -> Provenance:
     """Returns the lessons that a bullet was made of, their traces and the source events."""
-    row = await require_bullet(session, PlaybookRef(caller.resolve_project(project_id), name), key)
+    row = await require_bullet(
+        session, PlaybookRef(caller.resolve_project(project_id), playbook), key
+    )
     rows = await list_provenance_links(session, row.id)
     links = [ProvenanceLink.from_row(link) for link in rows]
     return Provenance(key=key, memory_id=row.id, links=links)
@@ -65,7 +67,7 @@ async def get_bullet_provenance(
     responses=problems(404),
 )
 async def list_bullet_versions(
-    name: str,
+    playbook: str,
     key: str,
     session: Session,
     caller: Reader,
@@ -77,7 +79,7 @@ async def list_bullet_versions(
 
     Works for bullets that were deleted or merged into another, and in deleted playbooks.
     """
-    ref = PlaybookRef(caller.resolve_project(project_id), name)
+    ref = PlaybookRef(caller.resolve_project(project_id), playbook)
     row = await require_bullet(session, ref, key, deleted=True)
     after = cursor.integer("bullet_versions") if cursor else 0
     rows = await queries.list_bullet_versions(session, row.id, after=after, limit=limit)
@@ -99,7 +101,7 @@ RESTORE = {"version": 0, "reason": "Started from the wrong file."}
     responses=problems(404),
 )
 async def list_playbook_versions(
-    name: str,
+    playbook: str,
     session: Session,
     caller: Reader,
     project_id: ProjectQuery,
@@ -109,11 +111,11 @@ async def list_playbook_versions(
     """Lists the changes of a playbook with author and reason, newest first. Works for deleted
     playbooks.
     """
-    playbook = await require_playbook(
-        session, PlaybookRef(caller.resolve_project(project_id), name), deleted=True
+    row = await require_playbook(
+        session, PlaybookRef(caller.resolve_project(project_id), playbook), deleted=True
     )
     below = cursor.integer("playbook_versions") if cursor else None
-    rows = await list_versions(session, playbook.scope_id, below=below, limit=limit)
+    rows = await list_versions(session, row.scope_id, below=below, limit=limit)
     return to_page(
         PlaybookVersionPage,
         rows,
@@ -132,7 +134,7 @@ FromQuery = Annotated[str, Query(alias="from", description="A version number or 
     responses=problems(404),
 )
 async def diff_playbook(
-    name: str,
+    playbook: str,
     session: Session,
     caller: Reader,
     project_id: ProjectQuery,
@@ -142,12 +144,12 @@ async def diff_playbook(
     ] = None,
 ) -> PlaybookDiff:
     """Returns the bullets and sections that differ between two versions or times."""
-    playbook = await require_playbook(
-        session, PlaybookRef(caller.resolve_project(project_id), name), deleted=True
+    row = await require_playbook(
+        session, PlaybookRef(caller.resolve_project(project_id), playbook), deleted=True
     )
-    last = playbook.version if to is None else parse_version_or_time(to, "to")
+    last = row.version if to is None else parse_version_or_time(to, "to")
     return diff_response(
-        await diff_versions(session, playbook, parse_version_or_time(first, "from"), last)
+        await diff_versions(session, row, parse_version_or_time(first, "from"), last)
     )
 
 
@@ -159,7 +161,7 @@ async def diff_playbook(
     openapi_extra=body_example(RESTORE),
 )
 async def restore_playbook(
-    name: str,
+    playbook: str,
     body: RestorePlaybookRequest,
     response: Response,
     runtime: RuntimeDep,
@@ -177,7 +179,7 @@ async def restore_playbook(
     outcome = await versions.restore_playbook(
         runtime,
         caller.tenant_id,
-        PlaybookRef(caller.resolve_project(body.project_id), name),
+        PlaybookRef(caller.resolve_project(body.project_id), playbook),
         moment,
         change_author(caller, body.reason),
         if_match=if_match,

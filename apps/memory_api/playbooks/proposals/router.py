@@ -34,7 +34,7 @@ from memory_api.playbooks.schemas import (
 )
 
 router = APIRouter(
-    prefix="/api/v1/playbooks/{name}/proposals", tags=["playbooks"], route_class=RedactingRoute
+    prefix="/api/v1/playbooks/{playbook}/proposals", tags=["playbooks"], route_class=RedactingRoute
 )
 
 DECISION = {"reason": "Checked against the refund policy."}
@@ -42,7 +42,7 @@ DECISION = {"reason": "Checked against the refund policy."}
 
 @router.get("", summary="List proposals", responses=problems(404))
 async def list_proposals(
-    name: str,
+    playbook: str,
     session: Session,
     caller: Reader,
     project_id: ProjectQuery,
@@ -51,10 +51,8 @@ async def list_proposals(
     limit: Limit = 50,
 ) -> ProposalPage:
     """Lists the proposals of a playbook in one state, newest first."""
-    playbook = await require_playbook(
-        session, PlaybookRef(caller.resolve_project(project_id), name)
-    )
-    rows = await queries.list_proposals(session, playbook.scope_id, state, cursor, limit)
+    row = await require_playbook(session, PlaybookRef(caller.resolve_project(project_id), playbook))
+    rows = await queries.list_proposals(session, row.scope_id, state, cursor, limit)
     return to_page(ProposalPage, rows, limit)
 
 
@@ -65,7 +63,7 @@ async def list_proposals(
     openapi_extra=body_example(DECISION),
 )
 async def accept_proposal(
-    name: str,
+    playbook: str,
     proposal_id: UUID,
     body: DecideProposalRequest,
     response: Response,
@@ -78,7 +76,7 @@ async def accept_proposal(
     If the deltas no longer fit the playbook, answers 422 and the proposal stays open. Answers 409
     if it was decided before.
     """
-    place = PlaybookRef(caller.resolve_project(body.project_id), name)
+    place = PlaybookRef(caller.resolve_project(body.project_id), playbook)
     outcome = await review.accept_proposal(
         runtime,
         caller.tenant_id,
@@ -101,10 +99,14 @@ async def accept_proposal(
     openapi_extra=body_example(DECISION),
 )
 async def reject_proposal(
-    name: str, proposal_id: UUID, body: DecideProposalRequest, runtime: RuntimeDep, caller: Admin
+    playbook: str,
+    proposal_id: UUID,
+    body: DecideProposalRequest,
+    runtime: RuntimeDep,
+    caller: Admin,
 ) -> None:
     """Rejects a proposal; its deltas are not applied. Needs an admin key."""
-    place = PlaybookRef(caller.resolve_project(body.project_id), name)
+    place = PlaybookRef(caller.resolve_project(body.project_id), playbook)
     await review.reject_proposal(
         runtime, caller.tenant_id, place, proposal_id, caller.actor, body.reason
     )

@@ -25,7 +25,7 @@ from memory_api.playbooks.retrieval.schemas import (
 from memory_api.playbooks.sections import requested_spelling
 
 router = APIRouter(
-    prefix="/api/v1/playbooks/{name}", tags=["playbooks"], route_class=RedactingRoute
+    prefix="/api/v1/playbooks/{playbook}", tags=["playbooks"], route_class=RedactingRoute
 )
 
 SEARCH = {"query_text": "refund of a pending order", "top_k": 5}
@@ -39,7 +39,7 @@ RENDER = {"query_text": "refund of a pending order", "token_budget": 800}
     openapi_extra=body_example(SEARCH),
 )
 async def search_bullets(
-    name: str,
+    playbook: str,
     body: SearchBulletsRequest,
     request: Request,
     caller: Reader,
@@ -51,10 +51,10 @@ async def search_bullets(
     the agent, so that Hansei knows which bullets it had. `min_confidence` is 0.3 unless given.
     """
     runtime = runtime_of(request)
-    playbook = PlaybookRef(caller.resolve_project(body.project_id), name)
+    ref = PlaybookRef(caller.resolve_project(body.project_id), playbook)
     options = to_search_options(body, runtime.settings)
     found = await retrieve.search_bullets(
-        runtime, caller.tenant_id, playbook, body.query_text, **options
+        runtime, caller.tenant_id, ref, body.query_text, **options
     )
     bullets = to_bullets(hit.memory._asdict() for hit in found.hits)
     for bullet in bullets if body.section_filter else ():
@@ -83,7 +83,7 @@ async def search_bullets(
     openapi_extra=body_example(RENDER),
 )
 async def render_playbook(
-    name: str,
+    playbook: str,
     body: RenderPlaybookRequest,
     response: Response,
     request: Request,
@@ -96,7 +96,7 @@ async def render_playbook(
     no bullet fits, and if the playbook does not exist yet. The `ETag` is a hash of the text.
     """
     runtime = runtime_of(request)
-    playbook = PlaybookRef(caller.resolve_project(body.project_id), name)
+    ref = PlaybookRef(caller.resolve_project(body.project_id), playbook)
     options = RenderOptions(
         query_text=body.query_text,
         token_budget=body.token_budget,
@@ -108,16 +108,16 @@ async def render_playbook(
         session_id=body.session_id,
         include_trials=body.include_trials,
     )
-    rendered = await retrieve.render_playbook(runtime, caller.tenant_id, playbook, options)
+    rendered = await retrieve.render_playbook(runtime, caller.tenant_id, ref, options)
     text = rendered.block.text
     response.headers["ETag"] = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
     return RenderPlaybookResponse(
         text=text,
         bullet_keys=list(rendered.block.keys),
-        tokens=rendered.block.tokens,
+        token_count=rendered.block.tokens,
         version=rendered.version,
         retrieval_id=rendered.retrieval_id,
-        left_out=rendered.left_out,
+        left_out_count=rendered.left_out,
         held_out=rendered.held_out,
         advice_held_out=rendered.advice_held_out,
     )

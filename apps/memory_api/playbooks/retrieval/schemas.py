@@ -90,10 +90,10 @@ class RenderPlaybookResponse(ResponseModel):
         description="Empty if no bullet fits, or the playbook has none or does not exist."
     )
     bullet_keys: list[str] = Field(description="Keys of the bullets in the text.")
-    tokens: int = Field(description="Estimated size of the text.")
+    token_count: int = Field(description="Estimated size of the text.")
     version: int = Field(description="Version of the playbook.")
     retrieval_id: UUID = Field(description="ID of this render, for the trace of the agent.")
-    left_out: int = Field(
+    left_out_count: int = Field(
         description="Number of bullets that did not fit the token budget or the query."
     )
     held_out: str | None = Field(default=None, description="Key of the randomly withheld bullet.")

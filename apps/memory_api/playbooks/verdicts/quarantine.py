@@ -71,7 +71,7 @@ async def quarantine_harmful_bullets(
             return empty_plan
         quarantined[:] = reasons
         for key, reason in reasons.items():
-            data = {"playbook": playbook.name, "bullet_key": key, "reason": reason}
+            data = {"playbook": playbook.name, "key": key, "reason": reason}
             add_event(session, WebhookEvent("bullet.quarantined", playbook.project_id, data))
         rows = await find_bullets(session, playbook.scope_id, reasons) if reasons else {}
         bullets = {key: to_bullet(row) for key, row in rows.items()}

@@ -41,7 +41,7 @@ VERDICT = {"tag": "helpful", "reason": "It kept the agent from charging twice."}
 
 
 router = APIRouter(
-    prefix="/api/v1/playbooks/{name}/bullets", tags=["bullets"], route_class=RedactingRoute
+    prefix="/api/v1/playbooks/{playbook}/bullets", tags=["bullets"], route_class=RedactingRoute
 )
 
 
@@ -53,7 +53,7 @@ router = APIRouter(
     openapi_extra=body_example(VERDICT),
 )
 async def record_verdict(
-    name: str,
+    playbook: str,
     key: str,
     body: RecordVerdictRequest,
     response: Response,
@@ -77,7 +77,7 @@ async def record_verdict(
         retrieval_id=body.retrieval_id,
         actor=caller.actor,
     )
-    place = PlaybookRef(caller.resolve_project(body.project_id), name)
+    place = PlaybookRef(caller.resolve_project(body.project_id), playbook)
     counted = await submit_verdict(runtime, caller.tenant_id, place, verdict)
     response.status_code = 201 if counted.is_new else 200
     bullet = to_bullet(counted.bullet)
@@ -86,7 +86,7 @@ async def record_verdict(
     return RecordVerdictResponse(
         verdict=Verdict.from_row(counted.row),
         key=counted.key,
-        is_counted=counted.is_counted,
+        counted=counted.is_counted,
         quarantined=counted.quarantined,
         bullet=bullet,
         sanitized=sanitized,
@@ -95,7 +95,7 @@ async def record_verdict(
 
 @router.get("/{key}/verdicts", summary="List the verdicts on a bullet", responses=problems(404))
 async def list_verdicts(
-    name: str,
+    playbook: str,
     key: str,
     session: Session,
     caller: Reader,
@@ -104,6 +104,8 @@ async def list_verdicts(
     limit: Limit = 50,
 ) -> VerdictPage:
     """Lists the verdicts on a bullet, newest first."""
-    row = await require_bullet(session, PlaybookRef(caller.resolve_project(project_id), name), key)
+    row = await require_bullet(
+        session, PlaybookRef(caller.resolve_project(project_id), playbook), key
+    )
     rows = await queries.list_verdicts(session, row.id, cursor, limit)
     return to_page(VerdictPage, rows, limit)

@@ -78,7 +78,7 @@ class RecordVerdictResponse(ResponseModel):
 
     verdict: Verdict
     key: str = Field(description="Key of the bullet; of the remaining one after a merge.")
-    is_counted: bool = Field(description="Whether the counters of the bullet include the verdict.")
+    counted: bool = Field(description="Whether the counters of the bullet include the verdict.")
     quarantined: bool = Field(description="Whether this verdict put the bullet in quarantine.")
     bullet: Bullet
     sanitized: bool = Field(

@@ -68,7 +68,7 @@ class TranscriptInsight(ResponseModel):
 
     memory_id: UUID
     content: str
-    is_new: bool
+    new: bool
 
 
 class ReflectOnTranscriptResponse(ResponseModel):

@@ -116,7 +116,7 @@ class TranscriptLearner(TraceLearner):
                 TranscriptInsight(
                     memory_id=saved.lessons[draft.id].memory_id,
                     content=draft.content,
-                    is_new=saved.lessons[draft.id].is_new,
+                    new=saved.lessons[draft.id].is_new,
                 )
                 for draft in lessons.strategies
                 if draft.id in saved.lessons
