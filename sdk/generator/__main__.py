@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sdk.generator.models import generate_models, generate_params
 from sdk.generator.resources import generate_resources
+from sdk.generator.schemas import expanded
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "sdk" / "hansei"
@@ -19,7 +20,7 @@ PACKAGE = ROOT / "sdk" / "hansei"
 
 def generate() -> dict[str, str]:
     """The generated files by name, as `ruff format` writes them."""
-    document = json.loads((ROOT / "openapi.json").read_text(encoding="utf-8"))
+    document = expanded(json.loads((ROOT / "openapi.json").read_text(encoding="utf-8")))
     texts = {
         "models.py": generate_models(document),
         "params.py": generate_params(document),

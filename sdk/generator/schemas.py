@@ -18,6 +18,40 @@ WITHOUT_MEANING = frozenset(
 """What the service checks and a type does not say."""
 
 
+def expanded(document: Schema) -> Schema:
+    """The document with the fields of its base in each schema that extends one, and with `anyOf`
+    for a type that may be null.
+    """
+    schemas = document["components"]["schemas"]
+    whole = {name: _with_base(document, schema) for name, schema in schemas.items()}
+    return _with_unions(document | {"components": document["components"] | {"schemas": whole}})
+
+
+def _with_base(document: Schema, schema: Schema) -> Schema:
+    if "allOf" not in schema:
+        return schema
+    base = _with_base(document, resolve(document, schema["allOf"][0]))
+    return base | {
+        **{key: value for key, value in schema.items() if key != "allOf"},
+        "properties": base["properties"] | schema["properties"],
+        "required": [*base.get("required", ()), *schema.get("required", ())],
+    }
+
+
+def _with_unions(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_unions(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    schema = {key: _with_unions(item) for key, item in value.items()}
+    match schema.get("type"):
+        case [kind, "null"]:
+            about = {key: schema.pop(key) for key in ("description", "default") if key in schema}
+            return {"anyOf": [schema | {"type": kind}, {"type": "null"}]} | about
+        case _:
+            return schema
+
+
 def resolve(document: Schema, schema: Schema) -> Schema:
     """A schema, or another component of the document, behind a reference."""
     reference = schema.get("$ref")

@@ -821,6 +821,8 @@ class StoredBullet(Model):
     pinned: bool = False
     awaiting_confirmation: bool = False
     """True for a quarantined bullet that one trace taught and that quotes text of a tool or a user, or contradicts a bullet. A second independent trace or a person activates it."""
+    confidence_score: float
+    """helpful / (helpful + harmful), 0..1; 0.5 without verdicts."""
     memory_id: str
     usefulness: float
     """5th percentile of Beta(1 + helpful, 1 + harmful), 0 to 1."""
@@ -828,8 +830,6 @@ class StoredBullet(Model):
     """Version of the playbook that last changed it."""
     created_at: str
     updated_at: str
-    confidence_score: float
-    """helpful / (helpful + harmful), 0..1; 0.5 without verdicts."""
 
 
 class StoredMemory(Model):

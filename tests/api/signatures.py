@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sdk.generator.schemas import operations, parameters, ref_name, references
+from sdk.generator.schemas import expanded, operations, parameters, ref_name, references
 from tests.support.paths import ROOT
 
 FROZEN = Path(__file__).with_name("v1.txt")
@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 def signatures(document: Json) -> list[str]:
     """Lines such as `GET /api/v1/runs takes query state: RunState (optional)`."""
+    document = expanded(document)
     lines = {line for each in operations(document) for line in _of_operation(document, *each)}
     taken, answered = _sides(document)
     for side, names in (("takes", taken), ("answers", answered)):

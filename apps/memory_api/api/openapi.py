@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
+from http import HTTPStatus
 from itertools import chain, count
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -16,7 +18,7 @@ from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 
 from memory_api.api.problem_types import PROBLEM_TYPES
-from memory_api.api.problems import MEDIA_TYPE, Problem, problem_example
+from memory_api.api.problems import MEDIA_TYPE, Problem, document_problems, problem_example
 from memory_api.api.response_headers import PAGE_POLICY
 
 DESCRIPTION = """\
@@ -26,7 +28,8 @@ happened, and curates the lessons into playbooks that agents read before the nex
 - All paths need an API key, `Authorization: Bearer hsk_…`, except `/health`.
 - A list answers `{"items": […], "next_cursor": …}`. Pass `next_cursor` as `cursor` for the next
   page; it is null on the last one.
-- Errors are `application/problem+json` (RFC 9457) with a stable `code`.
+- Errors are `application/problem+json` (RFC 9457) with a stable `code`. `default` of an operation
+  stands for those that any operation may answer.
 - A write with an `Idempotency-Key` is executed once. Its response is stored for 24 hours and sent
   again for the same key.
 """
@@ -51,6 +54,19 @@ TAGS = (
 )
 
 
+READ_PROBLEMS = (
+    *("unauthorized", "forbidden", "invalid", "rate_limited", "internal_error", "unavailable"),
+)
+"""What any operation with an API key may answer."""
+WRITE_PROBLEMS = (
+    *("malformed_json", *READ_PROBLEMS, "in_progress", "too_large", "unsupported_media_type"),
+    "idempotency_key_reused",
+)
+"""What any operation may answer that is not a GET."""
+MIN_BASE_FIELDS = 4
+"""Schemas that share fewer fields have nothing to do with each other."""
+
+
 def operation_id(route: APIRoute) -> str:
     """The name of the route's function."""
     return route.name
@@ -70,8 +86,12 @@ def install_openapi(app: FastAPI) -> None:
             )
             _add_problems(app.openapi_schema)
             _drop_read_only(app.openapi_schema)
-            _drop_titles(app.openapi_schema)
+            _shorten(app.openapi_schema["components"]["schemas"], keys_are_names=True)
+            _shorten(app.openapi_schema["paths"], keys_are_names=True)
+            _open_answers(app.openapi_schema)
+            _extend_schemas(app.openapi_schema["components"]["schemas"])
             _share_parameters(app.openapi_schema)
+            _share_security(app.openapi_schema)
         return app.openapi_schema
 
     app.openapi = build_document
@@ -96,18 +116,78 @@ def _drop_read_only(document: dict[str, Any]) -> None:
             field.pop("readOnly", None)
 
 
-def _drop_titles(document: dict[str, Any]) -> None:
-    """Remove the titles of parameters and fields, which only repeat their names."""
-    schemas = [field for _, field in _parameters(document)]
-    for schema in document["components"]["schemas"].values():
-        schemas += schema.get("properties", {}).values()
-    for schema in schemas:
+def _shorten(value: Any, *, keys_are_names: bool = False) -> None:
+    """Removes titles, which only repeat names, and writes "a type or null" as a list of types."""
+    if isinstance(value, list):
+        for item in cast("list[Any]", value):
+            _shorten(item)
+    if not isinstance(value, dict):
+        return
+    schema = cast("dict[str, Any]", value)
+    if not keys_are_names:
         schema.pop("title", None)
-        schema.get("schema", {}).pop("title", None)
+        match schema.get("anyOf"):
+            case [{"type": str(kind)} as one, {"type": "null"}] if not one.keys() & {
+                "enum",
+                "const",
+            }:
+                del schema["anyOf"]
+                schema |= one | {"type": [kind, "null"]}
+            case _:
+                pass
+    for key, item in schema.items():
+        if keys_are_names or key not in ("example", "examples", "default"):
+            _shorten(item, keys_are_names=key == "properties" and not keys_are_names)
+
+
+def _open_answers(document: dict[str, Any]) -> None:
+    """Removes `additionalProperties: false` from what is only answered: answers get new fields."""
+    schemas = document["components"]["schemas"]
+    bodies = [each.get("requestBody") for each in _operations(document)]
+    names = re.findall(r"#/components/schemas/(\w+)", json.dumps(bodies))
+    taken: set[str] = set()
+    while names:
+        name = names.pop()
+        if name not in taken:
+            taken.add(name)
+            names += re.findall(r"#/components/schemas/(\w+)", json.dumps(schemas[name]))
+    for name in schemas.keys() - taken:
+        schemas[name].pop("additionalProperties", None)
+
+
+def _extend_schemas(schemas: dict[str, Any]) -> None:
+    """Writes a schema with all fields of another one, such as a trace with its events, as that one
+    and the further fields.
+    """
+    fields = {
+        name: {(field, json.dumps(each)) for field, each in schema.get("properties", {}).items()}
+        for name, schema in schemas.items()
+        if "additionalProperties" not in schema
+    }
+    required = {name: set(schema.get("required", ())) for name, schema in schemas.items()}
+    for name, own in fields.items():
+        bases = [
+            base
+            for base, shared in fields.items()
+            if len(shared) >= MIN_BASE_FIELDS and shared < own and required[base] <= required[name]
+        ]
+        if bases:
+            base = max(bases, key=lambda base: (len(fields[base]), base))
+            inherited = {field for field, _ in fields[base]}
+            schema = schemas[name]
+            schemas[name] = {"allOf": [{"$ref": f"#/components/schemas/{base}"}]} | schema
+            schemas[name] |= {
+                "properties": {k: v for k, v in schema["properties"].items() if k not in inherited},
+                "required": [k for k in schema.get("required", ()) if k not in required[base]],
+            }
+            if schema.get("examples") == schemas[base].get("examples"):
+                del schemas[name]["examples"]
 
 
 def _share_parameters(document: dict[str, Any]) -> None:
     """Replace parameters that several operations have by references to one definition."""
+    for _, parameter in _parameters(document):  # FastAPI writes the description twice
+        parameter["schema"].pop("description", None)
     counts = Counter(json.dumps(parameter) for _, parameter in _parameters(document))
     shared: dict[str, Any] = {}
     for holder, parameter in list(_parameters(document)):
@@ -123,24 +203,52 @@ def _share_parameters(document: dict[str, Any]) -> None:
 
 def _parameters(document: dict[str, Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     """Each parameter, with the list that contains it."""
+    for operation in _operations(document):
+        parameters = operation.get("parameters", [])
+        yield from ((parameters, parameter) for parameter in parameters)
+
+
+def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for path in document["paths"].values():
-        for operation in path.values():
-            parameters = operation.get("parameters", [])
-            yield from ((parameters, parameter) for parameter in parameters)
+        yield from path.values()
 
 
 def _share_problem_responses(paths: dict[str, Any]) -> dict[str, Any]:
-    """Replaces problem responses by references; returns the responses, named after their codes."""
-    shared: dict[str, Any] = {}
-    for operation in (operation for item in paths.values() for operation in item.values()):
-        for status, response in operation["responses"].items():
+    """Replaces problem responses by references; returns the responses, named after their codes.
+    Those of any operation are its `default`.
+    """
+    shared = {
+        "error_of_a_read": document_problems(*READ_PROBLEMS),
+        "error_of_a_write": document_problems(*WRITE_PROBLEMS),
+    }
+    for method, operation in ((m, o) for item in paths.values() for m, o in item.items()):
+        is_public = "security" not in operation
+        general = set(READ_PROBLEMS if method == "get" else WRITE_PROBLEMS)
+        responses: dict[str, Any] = {}
+        for status, response in sorted(operation["responses"].items()):
             problem = response.get("content", {}).get(MEDIA_TYPE)
-            if problem is not None and len(response["content"]) == 1:
+            if problem is None or len(response["content"]) > 1:
+                if response["description"] == "Successful Response":
+                    response["description"] = HTTPStatus(int(status)).phrase
+                responses[status] = response
+            elif is_public or not problem["examples"].keys() <= general:
                 name = "_or_".join(problem["examples"])
                 shared[name] = response
-                operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
-        operation["responses"] = _sorted(operation["responses"])
+                responses[status] = {"$ref": f"#/components/responses/{name}"}
+        if not is_public:
+            name = "error_of_a_read" if method == "get" else "error_of_a_write"
+            responses["default"] = {"$ref": f"#/components/responses/{name}"}
+        operation["responses"] = responses
     return shared
+
+
+def _share_security(document: dict[str, Any]) -> None:
+    """States the API key once. An operation without it says so."""
+    for operation in _operations(document):
+        if "security" in operation:
+            document["security"] = operation.pop("security")
+        else:
+            operation["security"] = []
 
 
 def document_text(document: dict[str, Any]) -> str:

@@ -72,7 +72,8 @@ def problems(*kinds: int | str) -> Responses:
     responses: Responses = {}
     for kind in kinds:
         known = PROBLEM_TYPES[CODE_OF_STATUS[kind] if isinstance(kind, int) else kind]
-        responses = merge_responses(responses, {known.status: _document(known)})
+        document = document_problems(known.code)
+        responses = merge_responses(responses, {known.status: document})
     return responses
 
 
@@ -86,14 +87,21 @@ def merge_responses(first: Responses, second: Responses) -> Responses:
             continue
         examples = known["content"][MEDIA_TYPE]["examples"]
         examples = examples | response["content"][MEDIA_TYPE]["examples"]
-        meanings = [PROBLEM_TYPES[code].meaning for code in examples]
-        merged[status] = _response(" ".join(meanings), examples)
+        merged[status] = document_problems(*examples)
     return merged
 
 
-def _document(kind: ProblemType) -> dict[str, Any]:
-    reference = {"$ref": f"#/components/examples/{kind.code}"}
-    return _response(kind.meaning, {kind.code: reference})
+def document_problems(*codes: str) -> dict[str, Any]:
+    """An error response for the OpenAPI document. The examples say what each code means."""
+    return {
+        "description": ". ".join(PROBLEM_TYPES[code].title for code in codes) + ".",
+        "content": {
+            MEDIA_TYPE: {
+                "schema": {"$ref": "#/components/schemas/Problem"},
+                "examples": {code: {"$ref": f"#/components/examples/{code}"} for code in codes},
+            }
+        },
+    }
 
 
 def problem_example(kind: ProblemType) -> dict[str, Any]:
@@ -109,15 +117,7 @@ def problem_example(kind: ProblemType) -> dict[str, Any]:
         message = "Must be 'success', 'failure', 'partial', 'timeout' or 'error'."
         example["detail"] = f"outcome: {message}"
         example["errors"] = [{"field": "outcome", "message": message, "type": "enum"}]
-    return {"summary": kind.title, "value": example}
-
-
-def _response(description: str, examples: dict[str, Any]) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {
-        "description": description,
-        "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}},
-    }
+    return {"value": example}
 
 
 def problem_response(

@@ -177,7 +177,7 @@ class TenantRequest(RequestModel):
 
     tenant_id: str | None = Field(
         default=None,
-        description="Name or UUID of the tenant of the API key. Another tenant is refused.",
+        description="The tenant of the API key, by name or UUID.",
     )
 
 

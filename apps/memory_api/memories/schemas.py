@@ -236,8 +236,6 @@ class Memory(ResponseModel):
 class StoredMemory(Memory):
     """A memory after a write."""
 
-    model_config = with_examples(_MEMORY | {"sanitized": False})
-
     sanitized: bool = Field(
         default=False, description="True if unstorable characters or secrets were replaced."
     )
