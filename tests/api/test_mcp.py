@@ -115,7 +115,7 @@ async def test_tools_are_listed_in_old_and_new_protocol(app, tenant, mode: str) 
 
 async def test_playbook_is_applied_used_and_judged(app, tenant, api, support: str) -> None:
     async with connect(app, tenant) as mcp:
-        found = await call(mcp, "search_bullets", playbook="support", query="refund an order")
+        found = await call(mcp, "search_bullets", playbook="support", query_text="refund an order")
         assert [hit["content"] for hit in found["results"]] == [RULE]
         block = await call(mcp, "render_playbook", playbook="support", query_text="refund order 7")
         assert RULE in block["text"]

@@ -90,7 +90,7 @@ async def test_document_past_its_time_budget_fails_with_a_reason(
     document = (await api.get(f"{URL}/c/documents/{sent.json()['id']}")).json()
     assert (document["state"], document["error"]["code"]) == ("failed", "too_slow")
     runs = (await api.get("/api/v1/runs", params={"kind": "chunk"})).json()["items"]
-    assert [(run["state"], run["attempts"]) for run in runs] == [("done", 1)]
+    assert [(run["state"], run["attempt_count"]) for run in runs] == [("done", 1)]
 
 
 def test_reason_leaves_the_process() -> None:

@@ -126,7 +126,7 @@ async def test_stopped_run_fails_with_a_clear_error(
     await drain(tenant.id)
     runs = (await api.get("/api/v1/runs", params={"trace_id": trace_id})).json()["items"]
     failed = [run for run in runs if run["state"] == "failed"]
-    assert [run["attempts"] for run in failed] == [1], "it is not tried again by itself"
+    assert [run["attempt_count"] for run in failed] == [1], "it is not tried again by itself"
     assert "took too long" in failed[0]["error"]["message"]
 
 
@@ -143,7 +143,7 @@ async def test_trace_past_its_size_budget_is_not_read(
     assert closed.is_success, closed.text
     await drain(tenant.id)
     (run,) = (await api.get("/api/v1/runs", params={"trace_id": trace_id})).json()["items"]
-    assert (run["state"], run["attempts"]) == ("failed", 1)
+    assert (run["state"], run["attempt_count"]) == ("failed", 1)
     assert run["error"]["code"] == "trace_too_large"
     assert "several smaller traces" in run["error"]["message"]
 
@@ -156,7 +156,7 @@ async def test_run_past_its_time_budget_fails(
     await drain(tenant.id)
     runs = (await api.get("/api/v1/runs", params={"trace_id": trace_id})).json()["items"]
     (failed,) = [run for run in runs if run["state"] != "done"]  # evaluating this trace never waits
-    assert (failed["state"], failed["attempts"]) == ("failed", 1)
+    assert (failed["state"], failed["attempt_count"]) == ("failed", 1)
     assert "HANSEI_RUN_TIMEOUT" in failed["error"]["message"]
 
 

@@ -98,7 +98,7 @@ async def test_worker_process_leaves_retries_to_queue(
             await asyncio.sleep(0.05)
         stop.set()
         await working
-    assert (run["state"], run["attempts"], run["error"]["code"]) == (
+    assert (run["state"], run["attempt_count"], run["error"]["code"]) == (
         "queued",
         0,
         "llm_server_error",

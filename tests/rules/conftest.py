@@ -84,7 +84,7 @@ async def two_tenants(
             await use_playbook(api)
             await use_collection(api)
             await use_console(api, tenant.keys["write"])
-            limit = {"items": [{"period": "day", "usd": 1}]}
+            limit = {"items": [{"period": "day", "limit_usd": 1}]}
             (await api.put("/api/v1/budgets", json=limit)).raise_for_status()
             for path in ("/api/v1/budgets", "/api/v1/usage"):
                 (await api.get(path)).raise_for_status()

@@ -39,9 +39,9 @@ def test_client_compiles_and_its_tests_pass(live: str, tenant: Any, tmp_path: Pa
     snippets = re.findall(r"```ts\n(.*?)```", (CLIENT / "README.md").read_text(), re.DOTALL)
     assert snippets
     (package / "src/readme.ts").write_text(AGENT + "".join(snippets))
-    run(package, "node", str(MODULES / "typescript/bin/tsc"))
+    run(package, "node", "scripts/build.js", NODE_PATH=str(MODULES))
     environment = {"HANSEI_URL": live, "HANSEI_API_KEY": tenant.keys["admin"]}
-    output = run(package, "node", "--test", "tests/", **environment)
+    output = run(package, "node", "--test", **environment)
     assert re.search(r"^# (fail|skipped) [1-9]", output, re.MULTILINE) is None, output
 
 

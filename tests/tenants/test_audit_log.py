@@ -23,7 +23,7 @@ async def entries(api: AsyncClient, **params: object) -> list[dict[str, object]]
 async def test_keys_budgets_and_settings_are_recorded(api: AsyncClient) -> None:
     key = (await api.post("/api/v1/keys", json={"name": "ci", "scopes": ["read"]})).json()
     await api.delete(f"/api/v1/keys/{key['id']}")
-    await api.put("/api/v1/budgets", json={"items": [{"period": "day", "usd": 1}]})
+    await api.put("/api/v1/budgets", json={"items": [{"period": "day", "limit_usd": 1}]})
     await api.patch("/api/v1/playbooks/p", json={"review_mode": "required"})
     log = await entries(api)
     assert [(item["action"], item["target"]) for item in log] == [

@@ -167,7 +167,7 @@ async def test_dead_run_shows_cause_and_can_be_retried(api, tenant, runtime, dra
     assert dead[0]["error"]["message"] == "the cause"
     answer = await api.post(f"/api/v1/runs/{run_id}/retry")
     assert answer.status_code == 202
-    assert (answer.json()["state"], answer.json()["attempts"]) == ("queued", 0)
+    assert (answer.json()["state"], answer.json()["attempt_count"]) == ("queued", 0)
     assert_problem(await api.post(f"/api/v1/runs/{run_id}/retry"), 409, "conflict")
     await drain(tenant.id)
     done = (await api.get(f"/api/v1/runs/{run_id}")).json()

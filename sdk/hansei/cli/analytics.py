@@ -87,11 +87,11 @@ def show_analytics(
 
 def _list_questions(as_json: bool) -> None:
     with open_client() as client:
-        questions = client.analytics.list_questions()
+        questions = list(client.analytics.list_questions())
     if as_json:
-        print_json(questions)
+        print_json({"items": questions})
         return
-    print_table(("question", ""), [(item.name, item.title) for item in questions.items])
+    print_table(("question", ""), [(item.name, item.title) for item in questions])
 
 
 def _print_answer(answer: AnalyticsAnswer) -> None:
