@@ -398,7 +398,7 @@ async def test_costs_and_budgets(owner_of, console, tenant, api) -> None:
         True,
     )
     neither = await owner_of.send("/console/costs/budgets", period="day")
-    assert "Each budget needs US dollars (<code>usd</code>)" in neither.text
+    assert "Each budget needs US dollars (<code>limit_usd</code>)" in neither.text
     unknown = await owner_of.send("/console/costs/budgets", **fields | {"purpose": "nonsense"})
     assert unknown.status_code == 422
     deleted = await owner_of.send("/console/costs/budgets/delete", budget="month//")

@@ -85,7 +85,7 @@ class ReplaceBudgetsRequest(TenantRequest):
     @model_validator(mode="after")
     def _check_items(self) -> ReplaceBudgetsRequest:
         if any(item.limit_usd is None and item.limit_tokens is None for item in self.items):
-            raise ValueError("Each budget needs `limit_usd`, `limit_tokens`, or both.")
+            raise ValueError("Each budget needs US dollars (`limit_usd`), `limit_tokens`, or both.")
         if len({(i.period, i.project_id, i.purpose) for i in self.items}) < len(self.items):
             raise ValueError("Two budgets have the same period, project and purpose.")
         return self
