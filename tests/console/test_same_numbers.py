@@ -152,7 +152,7 @@ async def test_costs_and_calls(doors: Doors) -> None:
     calls, usd = (await doors.demo.fetch("select count(*), sum(cost_usd) from llm_calls"))[0]
     usage = list(doors.api.usage.list(("day",), since=ALWAYS))
     costs = doors.analytics("costs")
-    assert sum(row.calls for row in usage) == calls == sum(row["call_count"] for row in costs)
+    assert sum(row.call_count for row in usage) == calls == sum(row["call_count"] for row in costs)
     expected = pytest.approx(float(usd))
     assert sum(row.cost_usd for row in usage) == expected
     assert sum(row["cost_usd"] for row in costs) == expected
