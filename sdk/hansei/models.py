@@ -600,7 +600,7 @@ Question: TypeAlias = Literal[
     "agent_runs",
     "error_categories",
 ]
-"""A question of analytics, and the view of the schema `questions` that answers it."""
+"""A question of analytics, and the function of the schema `questions` that answers it."""
 
 
 class QuestionInfo(Model):
