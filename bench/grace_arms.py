@@ -255,7 +255,7 @@ class ArmBench:
         by_rules = replace(service.runtime, llm=None)
         order: dict[str, int] = {}
         for place, each in enumerate(answered):
-            verdict: dict[str, Any] = {"verdict": "right" if each.is_right else "wrong"}
+            verdict: dict[str, Any] = {"feedback": "right" if each.is_right else "wrong"}
             if not each.is_right and each.question.type != "none":
                 verdict["answer"] = each.question.expected
             url = f"{URL}/{each.run['id']}/feedback"
