@@ -53,7 +53,7 @@ async def test_search_explains_scores_and_is_no_retrieval(owner_of, api) -> None
         await api.post("/api/v1/playbooks/support/render", json={"query_text": "retry"})
     ).json()
     assert block["text"] in plain(page)
-    assert f"about {block['tokens']} tokens" in plain(page)
+    assert f"about {block['token_count']} tokens" in plain(page)
     part = await owner_of.http.get(f"{BOOK}/search?q=x", headers={"Hansei-Part": "true"})
     assert "<html" not in part.text
     coverage = (await api.get("/api/v1/analytics/coverage")).json()["rows"]

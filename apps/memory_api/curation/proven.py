@@ -1,10 +1,11 @@
 """Advice that proved useful keeps its text: verdicts are about a text, and the author of a trace
 may control what a model writes over it.
 
-A bullet is proven if it has more helpful than harmful verdicts. A model's UPDATE of one becomes a
-bullet of its own, without verdicts; if it does not contain the old text, it contradicts it
-(`contradictions.py`). A MERGE retains the text of the bullet that is judged best, so the new text
-replaces the old one when it is judged better. Trials are not proven. People change any text.
+A bullet is proven if it has more helpful than harmful verdicts. A model's UPDATE of one may add to
+its text; any other one becomes a bullet of its own, without verdicts, and if it does not contain
+the old content, it contradicts it (`contradictions.py`). A MERGE retains the text of the bullet
+that is judged best, so the new text replaces the old one when it is judged better. Trials are not
+proven. People change any text.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _retain(change: ProposedChange, state: PlaybookState) -> ProposedChange | st
         return _retain_best(change, proven, bullets)
     if not change.lessons:
         return f"{delta.bullet_id} has helpful verdicts: only a person changes its text."
-    return _to_new_bullet(change, proven[0])
+    return _add_or_separate(change, proven[0])
 
 
 def _is_proven(bullet: Bullet) -> bool:
@@ -94,12 +95,18 @@ def _retain_best(
     return change.model_copy(update={"delta": merged})
 
 
-def _to_new_bullet(change: ProposedChange, bullet: Bullet) -> ProposedChange | None:
+def _add_or_separate(change: ProposedChange, bullet: Bullet) -> ProposedChange | None:
     delta = change.delta
     content, when = delta.content or bullet.content, delta.when_to_use or bullet.when_to_use
-    if contains_advice(bullet.content, content):
-        if contains_advice(bullet.when_to_use, when):
-            return None
+    adds_nothing = contains_advice(bullet.content, content)
+    if adds_nothing and contains_advice(bullet.when_to_use, when):
+        return None
+    has_condition = bool(bullet.when_to_use) == bool(when) and contains_advice(
+        when, bullet.when_to_use
+    )
+    if has_condition and contains_advice(content, bullet.content):
+        return change
+    if adds_nothing:
         content, when = f"{when}: {content}", ""
     added = new_delta(
         "ADD",
