@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -86,3 +87,15 @@ async def test_new_plan_that_may_change_things_is_confirmed(
     run: dict[str, Any] = await agent.ask(QUERY)
     assert run["intervention"]["kind"] == "plan"
     assert (await agent.go_on(run, "proceed"))["found"] is True
+
+
+async def test_new_plan_knows_that_a_question_was_skipped(agent: Agent, model: Model) -> None:
+    model.answers["plan"] = [
+        planned(("ask_user", []), ("rag_search", [1]), ("reasoning", [2])),
+        planned(("rag_search", []), ("reasoning", [1])),
+    ]
+    model.answers["answer"] = [NOT_FOUND]
+    await agent.go_on(await agent.ask(QUERY), "skip")
+    prompt = next(call for call in model.calls if "What happened so far" in call.user).user
+    outside_fences = re.sub(r"<([\w-]+)>.*?</\1>", "", prompt, flags=re.DOTALL)
+    assert "The person skipped the question of step 1." in outside_fences

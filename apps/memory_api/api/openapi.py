@@ -28,8 +28,8 @@ happened, and curates the lessons into playbooks that agents read before the nex
 - All paths need an API key, `Authorization: Bearer hsk_…`, except `/health`.
 - A list answers `{"items": […], "next_cursor": …}`. Pass `next_cursor` as `cursor` for the next
   page; it is null on the last one.
-- Errors are `application/problem+json` (RFC 9457) with a stable `code`. `default` of an operation
-  stands for those that any operation may answer.
+- Errors are `application/problem+json` (RFC 9457) with a stable `code`. The `default`
+  response of an operation lists those that any operation may return.
 - A write with an `Idempotency-Key` is executed once. Its response is stored for 24 hours and sent
   again for the same key.
 """
@@ -57,12 +57,12 @@ TAGS = (
 READ_PROBLEMS = (
     *("unauthorized", "forbidden", "invalid", "rate_limited", "internal_error", "unavailable"),
 )
-"""What any operation with an API key may answer."""
+"""What any operation with an API key may return."""
 WRITE_PROBLEMS = (
     *("malformed_json", *READ_PROBLEMS, "in_progress", "too_large", "unsupported_media_type"),
     "idempotency_key_reused",
 )
-"""What any operation may answer that is not a GET."""
+"""What any operation may return that is not a GET."""
 MIN_BASE_FIELDS = 4
 """Schemas that share fewer fields have nothing to do with each other."""
 
@@ -86,10 +86,10 @@ def install_openapi(app: FastAPI) -> None:
             )
             _add_problems(app.openapi_schema)
             _drop_read_only(app.openapi_schema)
-            _shorten(app.openapi_schema["components"]["schemas"], keys_are_names=True)
-            _shorten(app.openapi_schema["paths"], keys_are_names=True)
-            _open_answers(app.openapi_schema)
-            _extend_schemas(app.openapi_schema["components"]["schemas"])
+            _drop_titles(app.openapi_schema["components"]["schemas"], keys_are_names=True)
+            _drop_titles(app.openapi_schema["paths"], keys_are_names=True)
+            _allow_new_response_fields(app.openapi_schema)
+            _extract_base_schemas(app.openapi_schema["components"]["schemas"])
             _share_parameters(app.openapi_schema)
             _share_security(app.openapi_schema)
         return app.openapi_schema
@@ -116,11 +116,11 @@ def _drop_read_only(document: dict[str, Any]) -> None:
             field.pop("readOnly", None)
 
 
-def _shorten(value: Any, *, keys_are_names: bool = False) -> None:
-    """Removes titles, which only repeat names, and writes "a type or null" as a list of types."""
+def _drop_titles(value: Any, *, keys_are_names: bool = False) -> None:
+    """Removes titles, which only repeat names. A nullable type becomes a list of types."""
     if isinstance(value, list):
         for item in cast("list[Any]", value):
-            _shorten(item)
+            _drop_titles(item)
     if not isinstance(value, dict):
         return
     schema = cast("dict[str, Any]", value)
@@ -137,11 +137,11 @@ def _shorten(value: Any, *, keys_are_names: bool = False) -> None:
                 pass
     for key, item in schema.items():
         if keys_are_names or key not in ("example", "examples", "default"):
-            _shorten(item, keys_are_names=key == "properties" and not keys_are_names)
+            _drop_titles(item, keys_are_names=key == "properties" and not keys_are_names)
 
 
-def _open_answers(document: dict[str, Any]) -> None:
-    """Removes `additionalProperties: false` from what is only answered: answers get new fields."""
+def _allow_new_response_fields(document: dict[str, Any]) -> None:
+    """Removes `additionalProperties: false` from schemas of responses only: they get new fields."""
     schemas = document["components"]["schemas"]
     bodies = [each.get("requestBody") for each in _operations(document)]
     names = re.findall(r"#/components/schemas/(\w+)", json.dumps(bodies))
@@ -155,7 +155,7 @@ def _open_answers(document: dict[str, Any]) -> None:
         schemas[name].pop("additionalProperties", None)
 
 
-def _extend_schemas(schemas: dict[str, Any]) -> None:
+def _extract_base_schemas(schemas: dict[str, Any]) -> None:
     """Writes a schema with all fields of another one, such as a trace with its events, as that one
     and the further fields.
     """

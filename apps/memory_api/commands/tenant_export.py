@@ -55,7 +55,7 @@ async def _write_private(path: Path, lines: AsyncIterator[str]) -> None:
 
 
 def _create_draft(path: Path) -> tuple[int, str]:
-    """The descriptor and name of a new file of mode 0600 beside `path`. Raises `OSError`, and
+    """The descriptor and name of a new file of mode 0600 next to `path`. Raises `OSError`, and
     `CommandFailed` if `path` is a folder, a pipe or a device.
     """
     if path.exists() and not path.is_file():

@@ -140,9 +140,9 @@ def _to_parts(words: Sequence[str], common: Collection[int]) -> list[Part]:
     def is_changed(position: int) -> bool:
         if position not in common:
             return True
-        beside = (position - 1, position + 1)
+        neighbors = (position - 1, position + 1)
         return words[position].isspace() and not any(
-            other in common or not 0 <= other < len(words) for other in beside
+            other in common or not 0 <= other < len(words) for other in neighbors
         )
 
     groups = groupby(range(len(words)), is_changed)

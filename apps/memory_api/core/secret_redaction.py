@@ -119,7 +119,7 @@ def _redact_node(value: Any, counts: Counter[str], field: str = "") -> Any:
 
 
 def _redact_object(value: dict[Any, Any], counts: Counter[str], field: str) -> dict[Any, Any]:
-    """Keys that become equal get a suffix, so that no entry is lost. A `value` beside a `name`, as
+    """Keys that become equal get a suffix, so that no entry is lost. A `value` next to a `name`, as
     in a list of environment variables, is that of the name.
     """
     redacted: dict[Any, Any] = {}

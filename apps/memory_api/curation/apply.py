@@ -154,7 +154,7 @@ def _planner(
             raise _ReviewRequired
         current = await load_current_playbook(session, playbook, application.plan)
         retained = retain_proven_texts(application.plan, current.state)
-        if retained is not application.plan:
+        if retained is not application.plan:  # it may name other bullets
             current = await load_current_playbook(session, playbook, retained)
         application.rebased = await restrict_unconfirmed(
             session, rebase_plan(retained, current), retained.lessons, current.state

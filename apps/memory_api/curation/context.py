@@ -70,7 +70,7 @@ class EarlierDecision:
 
 @dataclass(frozen=True)
 class LessonEvidence:
-    """What is known about the trace of a lesson besides the lesson."""
+    """What is known about the trace of a lesson."""
 
     task: str = ""
     tools: Sequence[str] = ()

@@ -108,7 +108,7 @@ class ProposedChange(ResponseModel):
     quotations: list[str] = Field(default_factory=list)
     """Passages that a model copied from outside text in its prompt."""
     source_ids: list[UUID] = Field(default_factory=list[UUID])
-    """Memories that the change was derived from, besides its lessons."""
+    """Memories that the change was derived from, in addition to its lessons."""
     depends_on: str | None = None
     """Key of a bullet that the change splits. The change is dropped if that bullet changed."""
 

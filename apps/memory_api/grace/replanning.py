@@ -248,13 +248,13 @@ def _describe(
         for n, result in state.results.items()
         if state.states[n] in USABLE
     ]
-    done += [
-        f"Step {step.step_id} ({step.action}) was skipped by the person: do not ask again."
+    if done:
+        lines.append(fence_text("\n".join(done), label="finished"))
+    lines += [
+        f"The person skipped the question of step {step.step_id}. Do not ask it again."
         for step in state.plan.steps
         if step.action == "ask_user" and state.states[step.step_id] == "skipped"
     ]
-    if done:
-        lines.append(fence_text("\n".join(done), label="finished"))
     lines.append(
         "Plan only the remaining steps. Use other words for the searches."
         if keep

@@ -6,9 +6,9 @@ each run is stored as a reply of that run, which then goes on by itself and save
 reflection. So each run counts once, whatever happens to the others: a run without a usable part of
 the answer asks the model alone, and a worker that dies leaves the others in the queue.
 
-The text of one run is beside the others and may lead the model. So the call is one witness: a rule
-that repeats text of a run is a rule of the runs with that text, a bullet gets one verdict of the
-call, and reports show text of any of the runs in quotation marks.
+The text of one run may mislead the model about the others. So the call is one witness: a rule that
+repeats text of a run is a rule of the runs with that text, a bullet gets one verdict of the call,
+and reports show text of any of the runs in quotation marks.
 """
 
 from __future__ import annotations
