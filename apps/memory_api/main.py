@@ -11,9 +11,9 @@ from fastapi.telemetry import TelemetryConfig
 
 from memory_api.analytics.router import router as analytics_router
 from memory_api.api import exposition, health, problem_pages
+from memory_api.api.deps import ApiState
 from memory_api.api.openapi import install_docs, install_openapi, operation_id
 from memory_api.api.problems import install_error_handlers
-from memory_api.api.process_state import ApiState
 from memory_api.api.request_log import RequestLogMiddleware
 from memory_api.bootstrap import freeze_startup_objects, open_runtime
 from memory_api.budgets.router import router as budgets_router
@@ -86,7 +86,7 @@ def create_app(
                     open_runtime(settings, database_url)
                 )
                 freeze_startup_objects()
-            app.state.api = ApiState.of(app.state.runtime)
+            app.state.api = ApiState.of(app.state.runtime.settings)
             stack.push_async_callback(mcp.stop)
             yield
 

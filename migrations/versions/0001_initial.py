@@ -56,7 +56,7 @@ def statements() -> Iterator[str]:
     yield from read_statements("tables")
     yield search_function()
     for file in (
-        *("history", "queue", "policies", "inbox", "cost", "limits", "upkeep", "erasures"),
+        *("history", "queue", "policies", "inbox", "cost", "audit_log", "upkeep", "erasures"),
         *("collections", "retrievals", "relations", "webhooks", "console", "agent_runs"),
         *("analytics", "near_duplicates", "analytics_flow", "effects", "analysts"),
     ):

@@ -1,10 +1,10 @@
-"""Rate limits: counting in memory and in PostgreSQL, responses, unknown keys per address."""
+"""Rate limits: counting, responses, unknown keys per address, refusals that wait."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from uuid import uuid4
 
@@ -13,14 +13,19 @@ import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from memory_api.api.proxies import ProxyHeaders
+from memory_api.api.http_protocol import ProxyHeaders
+from memory_api.auth import rate_limits
 from memory_api.auth.identity import Identity, KeyScope, generate_key
-from memory_api.auth.rate_limit_storage import (
-    MemoryRateLimitStorage,
-    PostgresRateLimitStorage,
+from memory_api.auth.rate_limits import (
+    BURST,
+    MAX_DELAY_SECONDS,
+    REFUSALS_PER_SECOND,
+    RateLimit,
+    RateLimited,
+    RateLimits,
+    RefusalDelay,
 )
-from memory_api.auth.rate_limits import RateLimited, RateLimits
-from memory_api.core.settings import Settings
+from memory_api.core.settings import Settings, parse_rate_limit
 from memory_api.runtime import Runtime
 from tests.support.cases import each_case
 from tests.support.live_service import with_runtime
@@ -43,84 +48,62 @@ def caller(key: object = None, tenant: object = None) -> Identity:
     return Identity(tenant or uuid4(), key or uuid4(), frozenset({KeyScope.READ}))  # type: ignore[arg-type]
 
 
-async def take(storage: MemoryRateLimitStorage, key: str, count: int, limit: int = 100) -> int:
+def limit_of(text: str, clock: Clock) -> RateLimit:
+    item = parse_rate_limit(text)
+    assert item
+    return RateLimit("key", "this API key", item, clock)
+
+
+def take(limit: RateLimit, count: int, owner: object = "one") -> int:
     """How many of `count` requests are accepted."""
-    hits = [await storage.acquire(key, limit, 60) for _ in range(count)]
-    return sum(hits)
-
-
-@pytest.fixture(params=["memory", "postgresql"])
-def storage(request: pytest.FixtureRequest, runtime: Runtime) -> MemoryRateLimitStorage:
-    clock = Clock()
-    if request.param == "memory":
-        return MemoryRateLimitStorage(clock)
-    return PostgresRateLimitStorage(runtime.sessions, clock)
-
-
-async def test_limit_holds_in_a_sliding_window(storage: MemoryRateLimitStorage) -> None:
-    key, clock = str(uuid4()), storage.clock
-    assert isinstance(clock, Clock)
-    assert await take(storage, key, 150) == 100
-    assert storage.remaining(key, 100, 60) == (0, 60)
-    clock.now += 60  # the previous minute still counts entirely
-    assert await take(storage, key, 10) == 0
-    clock.now += 30  # half of it
-    assert await take(storage, key, 100) == 50
-    clock.now += 120
-    assert await take(storage, key, 150) == 100
-
-
-async def test_refused_caller_is_told_when_to_retry(storage: MemoryRateLimitStorage) -> None:
-    key, clock = str(uuid4()), storage.clock
-    assert isinstance(clock, Clock)
-    await take(storage, key, 10, limit=10)
-    clock.now += 60
-    assert await take(storage, key, 1, limit=10) == 0
-    clock.now += storage.seconds_until_free(key, 10, 60)
-    assert await take(storage, key, 1, limit=10) == 1
-
-
-async def test_processes_share_a_limit_in_postgresql(runtime: Runtime) -> None:
-    key, clock = str(uuid4()), Clock()
-    processes = [PostgresRateLimitStorage(runtime.sessions, clock) for _ in range(3)]
     accepted = 0
-    for _ in range(150):
-        accepted += sum(await asyncio.gather(*(take(p, key, 1) for p in processes)))
-        clock.now += 0.01
-    assert 90 <= accepted <= 100
+    for _ in range(count):
+        with suppress(RateLimited):
+            limit.count(owner)
+            accepted += 1
+    return accepted
 
 
-async def test_few_requests_ask_the_database(runtime: Runtime) -> None:
-    storage = PostgresRateLimitStorage(runtime.sessions, Clock())
-    leases: list[str] = []
-    lease = storage._lease
-
-    async def counted(key: str, limit: int, expiry: int) -> None:
-        leases.append(key)
-        await lease(key, limit, expiry)
-
-    storage._lease = counted  # type: ignore[method-assign]
-    assert await take(storage, str(uuid4()), 1000, limit=10_000) == 1000
-    assert len(leases) <= 2
-
-
-async def test_windows_of_strangers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory_api.auth.rate_limit_storage.MAX_WINDOWS", 100)
-    storage = MemoryRateLimitStorage(Clock())
-    for n in range(1000):
-        await take(storage, str(n), 1)
-    assert len(storage._windows) <= 100
+def test_limit_holds_in_a_sliding_window() -> None:
+    clock = Clock()
+    limit = limit_of("100/minute", clock)
+    assert take(limit, 150) == 100
+    assert limit.state("one") == '"key";r=0;t=60'
+    clock.now += 60  # the previous minute still counts entirely
+    assert take(limit, 10) == 0
+    clock.now += 30  # half of it
+    assert take(limit, 100) == 50
+    clock.now += 120
+    assert take(limit, 150) == 100
 
 
-async def test_keys_of_a_tenant_share_its_limit(runtime: Runtime, settings: Settings) -> None:
-    limits = RateLimits(settings.model_copy(update=OFF | {"rate_limit_tenant": "3/hour"}),
-                        runtime.sessions)  # fmt: skip
+def test_refused_caller_is_told_when_to_retry() -> None:
+    clock = Clock()
+    limit = limit_of("10/minute", clock)
+    take(limit, 10)
+    clock.now += 60
+    with pytest.raises(RateLimited) as refused:
+        limit.count("one")
+    clock.now += int(refused.value.headers["Retry-After"])
+    assert take(limit, 1) == 1
+
+
+def test_windows_of_strangers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limits, "MAX_WINDOWS", 100)
+    limit = limit_of("100/minute", Clock())
+    for number in range(1000):
+        take(limit, 1, number)
+    assert len(limit._windows) <= 100
+
+
+def test_keys_of_a_tenant_share_its_limit(settings: Settings) -> None:
+    limits = RateLimits(settings.model_copy(update=OFF | {"rate_limit_tenant": "3/hour"}))
     tenant = uuid4()
     for _ in range(3):
-        await limits.count_request(caller(tenant=tenant))
+        limits.count_request(caller(tenant=tenant))
     with pytest.raises(RateLimited, match="this tenant"):
-        await limits.count_request(caller(tenant=tenant))
-    assert '"tenant";r=2' in await limits.count_request(caller())
+        limits.count_request(caller(tenant=tenant))
+    assert '"tenant";r=2' in limits.count_request(caller())
 
 
 @each_case("value", ["", "many", "0/minute", "5/fortnight"])
@@ -222,13 +205,54 @@ async def test_header_that_a_client_writes_gives_no_endless_counters(
     assert statuses == [401] * 20 + [429] * 10
 
 
-async def test_addresses_of_one_ipv6_network_are_one_client(
-    runtime: Runtime, settings: Settings
-) -> None:
-    limits = RateLimits(
-        settings.model_copy(update=OFF | {"rate_limit_failed_keys": "1/hour"}), runtime.sessions
-    )
-    await limits.count_unknown_key("2001:db8::1", "2001:db8::1")
+def test_addresses_of_one_ipv6_network_are_one_client(settings: Settings) -> None:
+    limits = RateLimits(settings.model_copy(update=OFF | {"rate_limit_failed_keys": "1/hour"}))
+    limits.count_unknown_key("2001:db8::1", "2001:db8::1")
     with pytest.raises(RateLimited):
-        await limits.count_unknown_key("2001:db8::ffff", "2001:db8::ffff")
-    await limits.count_unknown_key("2001:db8:0:1::1", "2001:db8:0:1::1")
+        limits.count_unknown_key("2001:db8::ffff", "2001:db8::ffff")
+    limits.count_unknown_key("2001:db8:0:1::1", "2001:db8:0:1::1")
+
+
+def test_refusals_are_spread_over_time() -> None:
+    now = 1_000.0
+    delays = RefusalDelay(lambda: now)
+    assert [delays.next_delay() for _ in range(BURST)] == [0] * BURST
+    spread = [delays.next_delay() for _ in range(10)]
+    assert spread == pytest.approx([n / REFUSALS_PER_SECOND for n in range(1, 11)])
+    longest = [delays.next_delay() for _ in range(1_000)][-1]
+    assert longest == pytest.approx(MAX_DELAY_SECONDS)
+    now += MAX_DELAY_SECONDS + BURST / REFUSALS_PER_SECOND
+    assert [delays.next_delay() for _ in range(BURST)] == [0] * BURST, "after a quiet time"
+
+
+async def test_only_so_many_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limits, "BURST", 0)
+    monkeypatch.setattr(rate_limits, "MAX_DELAYED", 2)
+    monkeypatch.setattr(rate_limits, "REFUSALS_PER_SECOND", 1)
+    delays = RefusalDelay()
+    waiting = [asyncio.create_task(delays.wait()) for _ in range(2)]
+    await asyncio.sleep(0)
+    await delays.wait()
+    assert not any(task.done() for task in waiting)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert delays._delayed == 0
+
+
+async def test_valid_key_does_not_wait_for_refusals(
+    app: FastAPI, api: httpx2.AsyncClient, tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate_limits, "BURST", 1)
+    monkeypatch.setattr(rate_limits, "REFUSALS_PER_SECOND", 0.5)
+    monkeypatch.setattr(app.state.api.refusal_delay, "_next_at", 0.0)
+
+    async def guess() -> int:
+        wrong = {"Authorization": f"Bearer {generate_key(tenant.id).text}"}
+        return (await api.get("/api/v1/traces", headers=wrong)).status_code
+
+    assert await guess() == 401
+    delayed = asyncio.create_task(guess())
+    assert (await api.get("/api/v1/traces")).status_code == 200
+    assert not delayed.done()
+    assert await delayed == 401

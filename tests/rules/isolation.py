@@ -19,7 +19,6 @@ NOT_OF_A_TENANT = {
     "installation",
     "tickets",
     "write_probes",
-    "rate_limit_counters",
     "upkeep_schedule",
 }
 LENT = {"memory_keep", "hansei_erase_history", "hansei_erase_rows"}

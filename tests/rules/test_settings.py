@@ -35,7 +35,6 @@ VALUES: dict[str, tuple[str, Any]] = {
     "rate_limit_key": ("5/second", "5/second"),
     "rate_limit_tenant": ("off", "off"),
     "rate_limit_failed_keys": ("7/hour", "7/hour"),
-    "rate_limit_storage": ("postgresql", "postgresql"),
     "dreaming_min_importance": ("0.7", 0.7),
     "reflection_batch_size": ("3", 3),
     "advice_holdout_share": ("0.1", 0.1),

@@ -12,9 +12,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.datastructures import State
 
-from memory_api.api.http_protocol import HttpProtocol
-from memory_api.api.process_state import ApiState
-from memory_api.api.proxies import ProxyHeaders
+from memory_api.api.deps import ApiState
+from memory_api.api.http_protocol import HttpProtocol, ProxyHeaders
 from memory_api.core.settings import Settings
 from memory_api.main import create_app
 from memory_api.runtime import Runtime
@@ -50,5 +49,5 @@ def with_runtime(app: FastAPI, runtime: Runtime) -> FastAPI:
     the routes of `app`: building those of a new application takes more time than most tests.
     """
     other = copy(app)
-    other.state = State({"runtime": runtime, "api": ApiState.of(runtime)})
+    other.state = State({"runtime": runtime, "api": ApiState.of(runtime.settings)})
     return other

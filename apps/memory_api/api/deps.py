@@ -1,10 +1,14 @@
-"""Dependencies of routes: the runtime, the caller, and a session bound to the caller's tenant."""
+"""Dependencies of routes: the runtime, the state of the process, the caller, and a session bound to
+the caller's tenant.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPBearer
@@ -12,18 +16,20 @@ from fastapi.security.base import SecurityBase
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api.idempotency import IdempotencyReservation
-from memory_api.api.process_state import ApiState
-from memory_api.api.proxies import PEER
-from memory_api.auth.identity import Identity, KeyScope, parse_key
+from memory_api.auth.fairness import BodyPace, WriteSlots
+from memory_api.auth.identity import Identity, KeyCache, KeyScope, parse_key
 from memory_api.auth.queries import get_valid_key, mark_key_used
-from memory_api.auth.rate_limits import RateLimited
+from memory_api.auth.rate_limits import OpenRequests, RateLimited, RateLimits, RefusalDelay
 from memory_api.core.errors import Forbidden, Unauthorized
 from memory_api.core.log_context import bind_log_context
 from memory_api.core.pagination import Cursor
+from memory_api.core.settings import Settings
 from memory_api.runtime import Runtime
 
 OPEN_REQUEST = "hansei.open_request"
 """The tenant of a request that `OpenRequests` counts, in its ASGI scope."""
+PEER = "hansei.peer"
+"""The address at the other end of the connection, in the ASGI scope of a request."""
 bearer = HTTPBearer(auto_error=False, description="An API key: `hsk_…`")
 
 
@@ -76,6 +82,36 @@ async def get_runtime(request: Request) -> Runtime:
 RuntimeDep = Annotated[Runtime, Depends(get_runtime)]
 
 
+@dataclass
+class WriteCheck:
+    """The last write of the readiness check that succeeded."""
+
+    at: float = -math.inf
+    """Monotonic seconds."""
+    result: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class ApiState:
+    """What one API process holds between requests. Workers have none of it."""
+
+    rate_limits: RateLimits
+    body_pace: BodyPace
+    open_requests: OpenRequests
+    write_slots: WriteSlots = field(default_factory=WriteSlots)
+    refusal_delay: RefusalDelay = field(default_factory=RefusalDelay)
+    key_cache: KeyCache = field(default_factory=KeyCache)
+    write_check: WriteCheck = field(default_factory=WriteCheck)
+
+    @classmethod
+    def of(cls, settings: Settings) -> ApiState:
+        return cls(
+            RateLimits(settings),
+            BodyPace(settings.rate_limit_body_bytes),
+            OpenRequests(settings.max_connections),
+        )
+
+
 def api_state_of(request: Request) -> ApiState:
     return request.app.state.api
 
@@ -114,12 +150,12 @@ async def _identify(request: Request, state: ApiState, key_text: str) -> Identit
     tenant_id, secret_hash = claim
     known = state.key_cache.get(claim)
     if known is not None:
-        return await _remember_caller(request, state, known)
+        return _remember_caller(request, state, known)
     is_unknown = not state.key_cache.has_worked(claim)
     address = request.client.host if request.client else ""
     peer = request.scope.get(PEER, address)
     if is_unknown:  # counted before the database is asked, so that guesses cost it little
-        await state.rate_limits.count_unknown_key(address, peer)
+        state.rate_limits.count_unknown_key(address, peer)
     async with runtime_of(request).sessions.for_tenant(tenant_id) as session:
         key = await get_valid_key(session, secret_hash)
         if key is None:
@@ -127,7 +163,7 @@ async def _identify(request: Request, state: ApiState, key_text: str) -> Identit
             raise Unauthorized
         await mark_key_used(session, key)
     if is_unknown:
-        await state.rate_limits.forgive_key(address, peer)
+        state.rate_limits.release_key(address, peer)
     identity = Identity(
         tenant_id=tenant_id,
         key_id=key.id,
@@ -135,15 +171,15 @@ async def _identify(request: Request, state: ApiState, key_text: str) -> Identit
         project_id=key.project_id,
     )
     state.key_cache.add(claim, identity, key.expires_at)
-    return await _remember_caller(request, state, identity)
+    return _remember_caller(request, state, identity)
 
 
-async def _remember_caller(request: Request, state: ApiState, caller: Identity) -> Identity:
+def _remember_caller(request: Request, state: ApiState, caller: Identity) -> Identity:
     bind_log_context(tenant_id=caller.tenant_id, key_id=caller.key_id)
     state.write_slots.note_request(caller.tenant_id)
     state.open_requests.add(caller.tenant_id)
     request.scope[OPEN_REQUEST] = caller.tenant_id  # until the response was sent
-    request.state.rate_limit = await state.rate_limits.count_request(caller)
+    request.state.rate_limit = state.rate_limits.count_request(caller)
     request.state.identity = caller
     return caller
 

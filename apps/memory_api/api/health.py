@@ -16,9 +16,8 @@ from fastapi.responses import JSONResponse
 from sqlalchemy import text
 
 from memory_api.api.access import is_loopback
-from memory_api.api.deps import api_state_of, authenticate, runtime_of
+from memory_api.api.deps import WriteCheck, api_state_of, authenticate, runtime_of
 from memory_api.api.problems import Responses, problems
-from memory_api.api.process_state import WriteCheck
 from memory_api.auth.identity import KeyScope
 from memory_api.core.db_errors import DatabaseUnavailable, sqlstate
 from memory_api.core.disk_space import DISK_FULL_SQLSTATE, DISK_STATE

@@ -1,8 +1,16 @@
-"""HTTP on a connection, with a limit for the head of a request."""
+"""HTTP on a connection: a limit for the head of a request, and the headers of proxies in front of
+the service.
+"""
 
 from __future__ import annotations
 
+import os
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from memory_api.api.deps import PEER
 
 MAX_HEAD_BYTES = 64 * 1024
 """The URL and all headers of a request together."""
@@ -65,3 +73,19 @@ class HttpProtocol(HttpToolsProtocol):
         self.logger.warning("request_head_too_large")
         self.transport.write(STATUS_LINE[431] + headers % len(_REFUSAL) + _REFUSAL)
         self.transport.close()
+
+
+class ProxyHeaders:
+    """Takes the address and the scheme of a client from the headers of a proxy that
+    `FORWARDED_ALLOW_IPS` names (default: 127.0.0.1), and remembers the address of the proxy.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
+        self._app: ASGIApp = ProxyHeadersMiddleware(app, trusted)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        if client:
+            scope[PEER] = client[0]
+        await self._app(scope, receive, send)

@@ -1,28 +1,24 @@
-"""Statements on tenants, API keys and counters of rate limits. The session must be bound to a
-tenant, except for `list_active_tenant_ids` and the counters.
+"""Statements on tenants and API keys. The session must be bound to a tenant, except for
+`list_active_tenant_ids`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, func, select, tuple_, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from memory_api.auth.identity import GeneratedKey, KeyScope, generate_key
-from memory_api.auth.tables import ApiKeyRow, RateLimitCounterRow, TenantRow
+from memory_api.auth.tables import ApiKeyRow, TenantRow
 from memory_api.core.db import current_tenant_id
 from memory_api.core.errors import Conflict
 from memory_api.core.ids import new_id
-
-MAX_EXPIRED_COUNTERS = 1_000
-"""Expired counters that one statement deletes."""
 
 
 async def create_tenant(session: AsyncSession, slug: str) -> bool:
@@ -181,52 +177,3 @@ async def revoke_key(session: AsyncSession, key_id: UUID) -> bool:
         .returning(ApiKeyRow.id)
     )
     return revoked_id is not None
-
-
-@dataclass(frozen=True)
-class RequestCount:
-    """The shared counter of one caller in one period, which ends at `expires_at` (seconds since the
-    epoch) at the latest.
-    """
-
-    name: str
-    period: int
-    expires_at: float
-
-
-async def lock_request_counts(session: AsyncSession, counter: RequestCount) -> tuple[int, int]:
-    """The requests of the previous and the current period. Locks the current counter and deletes
-    expired ones. Needs no tenant.
-    """
-    row = RateLimitCounterRow
-    created = insert(row).values(
-        name=counter.name,
-        period=counter.period,
-        request_count=0,
-        expires_at=datetime.fromtimestamp(counter.expires_at, UTC),
-    )
-    locked = created.on_conflict_do_update(
-        index_elements=[row.name, row.period], set_={"request_count": row.request_count}
-    )
-    current = (await session.execute(locked.returning(row.request_count))).scalar_one()
-    previous = await session.scalar(
-        select(row.request_count).where(row.name == counter.name, row.period == counter.period - 1)
-    )
-    if current == 0:  # the first of its period
-        expired = (
-            select(row.name, row.period)
-            .where(row.expires_at < func.now())
-            .limit(MAX_EXPIRED_COUNTERS)
-            .with_for_update(skip_locked=True)
-        )
-        await session.execute(delete(row).where(tuple_(row.name, row.period).in_(expired)))
-    return previous or 0, current
-
-
-async def add_request_count(session: AsyncSession, counter: RequestCount, amount: int) -> None:
-    row = RateLimitCounterRow
-    await session.execute(
-        update(row)
-        .where(row.name == counter.name, row.period == counter.period)
-        .values(request_count=row.request_count + amount)
-    )

@@ -1,11 +1,10 @@
-"""The tables `tenants`, `api_keys` and `rate_limit_counters`."""
+"""The tables `tenants` and `api_keys`."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, DateTime, Index, LargeBinary, Text, UniqueConstraint, text
+from sqlalchemy import LargeBinary, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from memory_api.core.db import Base, Id, Now, OptStr, OptTime, Str, StrList, TenantId
@@ -38,17 +37,3 @@ class ApiKeyRow(Base):
     revoked_at: Mapped[OptTime]
     last_used_at: Mapped[OptTime]
     created_at: Mapped[Now] = mapped_column(server_default=text("now()"))
-
-
-class RateLimitCounterRow(Base):
-    """Requests of one caller in one period (`auth/rate_limit_storage.py`). Not a tenant's data:
-    `name` is the ID of an API key or a tenant, or the hash of an address.
-    """
-
-    __tablename__ = "rate_limit_counters"
-    __table_args__ = (Index("rate_limit_counters_expires_at_idx", "expires_at"),)
-
-    name: Mapped[str] = mapped_column(Text, primary_key=True)
-    period: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
-    request_count: Mapped[int]
-    expires_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))

@@ -13,9 +13,8 @@ from uuid import UUID
 import uvicorn
 import uvloop
 
-from memory_api.api.http_protocol import HttpProtocol
+from memory_api.api.http_protocol import HttpProtocol, ProxyHeaders
 from memory_api.api.problems import LoggedErrors
-from memory_api.api.proxies import ProxyHeaders
 from memory_api.auth.queries import tenant_exists
 from memory_api.bootstrap import freeze_startup_objects, open_runtime, return_memory
 from memory_api.commands.api_processes import check_settings

@@ -119,7 +119,7 @@ async def begin_visit(request: Request, runtime: Runtime) -> Visit:
         raise LoginRequired
     bind_log_context(tenant_id=login.caller.tenant_id, key_id=login.caller.key_id)
     request.state.identity = login.caller  # `api.deps.authenticate` finds the caller here
-    request.state.rate_limit = await api_state_of(request).rate_limits.count_request(login.caller)
+    request.state.rate_limit = api_state_of(request).rate_limits.count_request(login.caller)
     project = login.caller.resolve_project(request.query_params.get("project") or None)
     return Visit(request, visit.translation, visit.theme, login, project)
 

@@ -106,11 +106,6 @@ class Settings(LearningSettings):
         description="Maximum requests with an unknown API key per client address (IPv6: per /64). "
         "Above it, unknown keys get 429; keys that worked before are not affected.",
     )
-    rate_limit_storage: Literal["memory", "postgresql"] = Field(
-        "memory",
-        description="Where requests are counted: in each process, or in PostgreSQL, so that the "
-        "limits hold for all processes together.",
-    )
     data_dir: Path = Field(
         Path(".hansei"),
         description="Data directory of `hansei up`: embedded PostgreSQL and API key.",

@@ -51,7 +51,7 @@ async def require_tenant_admin(caller: Admin) -> None:
 
 
 async def limit_requested_deliveries(caller: Admin, state: ApiStateDep) -> None:
-    await state.rate_limits.count_requested_delivery(caller.tenant_id)
+    state.rate_limits.count_requested_delivery(caller.tenant_id)
 
 
 router = APIRouter(

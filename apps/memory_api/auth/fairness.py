@@ -1,5 +1,5 @@
-"""Writes of a tenant wait for each other while other tenants use the same process, so that a flood
-of one leaves time for the requests of the others.
+"""What one tenant may take of a process that others use, too: its bodies are read at a rate, and
+its writes wait for each other (docs/decisions/fairness.md).
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from uuid import UUID
 
 from memory_api.auth.rate_limits import RateLimited
 
+BURST_BYTES = 32 * 1024 * 1024
+"""A tenant that has sent nothing for a while can send this many bytes at once."""
+MAX_TENANTS = 10_000
+"""At this number of tenants, those whose burst is full again are forgotten."""
 SHARED_SECONDS = 5.0
 """A process is shared for this time after a request of another tenant."""
 MAX_WRITES = 1
@@ -27,6 +31,32 @@ MAX_WAITING = 100
 memory."""
 
 
+class BodyPace:
+    """Delays the reading of bodies: `rate` bytes per second for each tenant after a burst of
+    `BURST_BYTES`. A rate of 0 has no limit. (The generic cell rate algorithm.)
+    """
+
+    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._paid_until: dict[UUID, float] = {}
+        """When the bytes that a tenant has sent would have arrived at this rate."""
+
+    async def wait(self, tenant_id: UUID, size: int) -> None:
+        """Count `size` bytes and wait as long as the tenant is ahead of its rate."""
+        if self._rate and (seconds := self.delay(tenant_id, size)) > 0:
+            await asyncio.sleep(seconds)
+
+    def delay(self, tenant_id: UUID, size: int) -> float:
+        """Count `size` bytes. Returns the seconds to wait; 0 or less within the burst."""
+        now = self._clock()
+        if len(self._paid_until) >= MAX_TENANTS:
+            self._paid_until = {key: end for key, end in self._paid_until.items() if end > now}
+        end = max(self._paid_until.get(tenant_id, now), now) + size / self._rate
+        self._paid_until[tenant_id] = end
+        return end - now - BURST_BYTES / self._rate
+
+
 @dataclass
 class _Writes:
     """The writes of one tenant: how many have a slot, and those that wait for theirs."""
@@ -36,7 +66,9 @@ class _Writes:
 
 
 class WriteSlots:
-    """Not for routes that wait for a model: their slot would last as long."""
+    """One write of a tenant at a time in a shared process. Not for routes that wait for a model:
+    their slot would last as long.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
