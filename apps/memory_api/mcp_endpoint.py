@@ -18,8 +18,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hansei.client import AsyncHansei
+from memory_api.api.bodies import MAX_BODY, BodyStream, read_body
 from memory_api.api.deps import api_state_of, authenticate
-from memory_api.api.request_body import MAX_BODY, BodyStream, read_body
 from memory_api.core.errors import NotFound, PayloadTooLarge, Unauthorized
 from memory_api.core.json_input import JSON_LIMITS, have_too_many_values
 

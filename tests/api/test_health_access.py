@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from httpx2 import ASGITransport, AsyncClient
 
-from memory_api.core.disk_space import DISK_STATE
+from memory_api.core.db_errors import DISK_STATE
 from tests.conftest import Database, TestTenant
 from tests.support.problems import assert_problem
 

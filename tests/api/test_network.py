@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from httpx2 import AsyncClient
 
-from memory_api.api.request_body import MAX_LARGE_BODY
+from memory_api.api.bodies import MAX_LARGE_BODY
 from tests.support.api_calls import JSON, NDJSON, count, ndjson, trace
 from tests.support.problems import assert_problem
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from httpx2 import AsyncClient
 
 import memory_api as package
-from memory_api.api.problem_types import CODE_OF_STATUS, PROBLEM_TYPES
+from memory_api.api.problems import CODE_OF_STATUS, PROBLEM_TYPES
 from memory_api.core.errors import HanseiError
 from tests.support.cases import each_case
 from tests.support.problems import assert_problem

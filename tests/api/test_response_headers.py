@@ -9,8 +9,8 @@ from fastapi import FastAPI, Response
 from fastapi.responses import StreamingResponse
 from httpx2 import AsyncClient
 
-from memory_api.api import spooled_response
-from memory_api.api.spooled_response import spool_large_response
+from memory_api.api import bodies
+from memory_api.api.bodies import spool_large_response
 from tests.support.api_calls import event, new_trace, send_raw
 from tests.support.cases import each_case
 
@@ -80,13 +80,13 @@ async def test_large_event_is_sent_from_disk(
     api: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files: list[int] = []
-    write = spooled_response._write_file
+    write = bodies._write_file
 
     def recorded(body: bytes) -> object:
         files.append(len(body))
         return write(body)
 
-    monkeypatch.setattr(spooled_response, "_write_file", recorded)
+    monkeypatch.setattr(bodies, "_write_file", recorded)
     body = {"outcome": "failure", "events": [event("ab" * 1_000_000)]}
     stored = await send_raw(api, "/api/v1/traces?reflect=never", json.dumps(body).encode())
     answer = await api.get(f"/api/v1/traces/{stored.json()['trace_id']}")
@@ -99,7 +99,7 @@ async def test_response_stays_in_memory_without_disk(monkeypatch: pytest.MonkeyP
     def full(_: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(spooled_response, "_write_file", full)
+    monkeypatch.setattr(bodies, "_write_file", full)
     response = Response(b"x" * 2_000_000)
     assert await spool_large_response(response) is response
     monkeypatch.undo()

@@ -9,7 +9,7 @@ import pytest
 from httpx2 import AsyncClient
 
 from memory_api.api import problems
-from memory_api.api.request_body import MAX_BODY
+from memory_api.api.bodies import MAX_BODY
 from memory_api.core.pagination import Cursor
 from tests.support.api_calls import event, send_raw
 from tests.support.problems import assert_problem

@@ -10,8 +10,7 @@ import pytest
 import sqlalchemy
 
 from memory_api.core.db import Sessions
-from memory_api.core.db_errors import DatabaseUnavailable
-from memory_api.core.disk_space import DISK_STATE
+from memory_api.core.db_errors import DISK_STATE, DatabaseUnavailable
 from memory_api.core.resources import PACKAGE, read_sql
 from memory_api.core.statements import fetch_rows, parse_statement
 from memory_api.runs.lifecycle import new_run

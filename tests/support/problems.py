@@ -6,7 +6,7 @@ from typing import Any
 
 from httpx2 import Response
 
-from memory_api.api.problem_types import PROBLEM_TYPES
+from memory_api.api.problems import PROBLEM_TYPES
 
 LEAKS = ("Traceback", "sqlalchemy", "asyncpg", 'File "', "pydantic.dev")
 

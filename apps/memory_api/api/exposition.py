@@ -17,8 +17,7 @@ from sqlalchemy.pool import QueuePool
 
 from memory_api.api.access import require_metrics_access
 from memory_api.api.deps import runtime_of
-from memory_api.core.db_errors import DatabaseUnavailable
-from memory_api.core.disk_space import DISK_STATE
+from memory_api.core.db_errors import DISK_STATE, DatabaseUnavailable
 from memory_api.core.metrics import collect_metrics
 from memory_api.run_queue.figures import QueueFigures
 from memory_api.runtime import Runtime

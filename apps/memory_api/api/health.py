@@ -19,8 +19,12 @@ from memory_api.api.access import is_loopback
 from memory_api.api.deps import WriteCheck, api_state_of, authenticate, runtime_of
 from memory_api.api.problems import Responses, problems
 from memory_api.auth.identity import KeyScope
-from memory_api.core.db_errors import DatabaseUnavailable, sqlstate
-from memory_api.core.disk_space import DISK_FULL_SQLSTATE, DISK_STATE
+from memory_api.core.db_errors import (
+    DISK_FULL_SQLSTATE,
+    DISK_STATE,
+    DatabaseUnavailable,
+    sqlstate,
+)
 from memory_api.core.errors import Unauthorized
 from memory_api.core.schemas import Metadata, ResponseModel, with_examples
 from memory_api.runtime import Runtime

@@ -17,8 +17,13 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 
-from memory_api.api.problem_types import PROBLEM_TYPES
-from memory_api.api.problems import MEDIA_TYPE, Problem, document_problems, problem_example
+from memory_api.api.problems import (
+    MEDIA_TYPE,
+    PROBLEM_TYPES,
+    Problem,
+    document_problems,
+    problem_example,
+)
 from memory_api.api.response_headers import PAGE_POLICY
 
 DESCRIPTION = """\

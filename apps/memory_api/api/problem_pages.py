@@ -7,7 +7,7 @@ import html
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from memory_api.api.problem_types import PROBLEM_TYPES
+from memory_api.api.problems import PROBLEM_TYPES
 from memory_api.api.response_headers import PAGE_POLICY
 from memory_api.core.errors import NotFound
 

@@ -1,11 +1,16 @@
-"""Error responses: `application/problem+json` (RFC 9457) with a stable `code`."""
+"""Error responses: `application/problem+json` (RFC 9457) with a stable `code`. The titles and texts
+of all codes are in `problems.toml`.
+"""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -19,7 +24,6 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from memory_api.api.problem_types import CODE_OF_STATUS, PROBLEM_TYPES, ProblemType
 from memory_api.api.request_log import caller_ids, route_template
 from memory_api.api.response_headers import complete_headers
 from memory_api.core.db_errors import is_transient
@@ -35,6 +39,47 @@ LOGGED_ERROR = "hansei.logged_error"
 MAX_ERRORS = 20
 
 Responses = dict[int | str, dict[str, Any]]
+
+CODE_OF_STATUS = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    409: "conflict",
+    412: "precondition_failed",
+    413: "too_large",
+    415: "unsupported_media_type",
+    422: "invalid",
+    429: "busy",
+    500: "internal_error",
+    502: "llm_error",
+    503: "unavailable",
+    504: "llm_timeout",
+}
+"""The general code of a status."""
+
+
+@dataclass(frozen=True)
+class ProblemType:
+    """One kind of error: what happened, and what the client can do."""
+
+    code: str
+    status: int
+    title: str
+    meaning: str
+    remedy: str
+
+    @property
+    def uri(self) -> str:
+        """The `type` of the problem (RFC 9457), relative to the service."""
+        return f"/problems/{self.code}"
+
+
+with Path(__file__).with_suffix(".toml").open("rb") as _file:
+    PROBLEM_TYPES = {
+        code: ProblemType(code, **fields) for code, fields in tomllib.load(_file).items()
+    }
 
 
 class FieldError(BaseModel):

@@ -24,20 +24,20 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api import idempotency
-from memory_api.api.deps import ScopeCheck, api_state_of, authenticate, runtime_of
-from memory_api.api.idempotency import StoredResponse
-from memory_api.api.problems import merge_responses, problems
-from memory_api.api.request_body import (
+from memory_api.api.bodies import (
     MAX_BODY,
     MAX_LARGE_BODY,
     BodyStream,
     ReadRequest,
     read_body,
     read_json_body,
+    spool_large_response,
 )
-from memory_api.api.spooled_response import spool_large_response
+from memory_api.api.deps import ScopeCheck, api_state_of, authenticate, runtime_of
+from memory_api.api.idempotency import StoredResponse
+from memory_api.api.problems import merge_responses, problems
 from memory_api.auth.identity import Identity, KeyScope
-from memory_api.core.commit_watch import watch_commits
+from memory_api.core.after_commit import watch_commits
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.json_input import ParsedJson
 from memory_api.core.log_context import bind_log_context

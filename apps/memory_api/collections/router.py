@@ -10,6 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator
 
+from memory_api.api.bodies import UnsupportedMediaType, media_type
 from memory_api.api.deps import (
     CursorQuery,
     Limit,
@@ -20,7 +21,6 @@ from memory_api.api.deps import (
     Writer,
 )
 from memory_api.api.problems import problems
-from memory_api.api.request_body import UnsupportedMediaType, media_type
 from memory_api.api.route import ApiRoute, RedactingRoute
 from memory_api.collections import documents, queries
 from memory_api.collections.extraction import choose_media_type

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
+from memory_api.api.bodies import MAX_BODY, UnsupportedMediaType, media_type, read_body
 from memory_api.api.problems import describe_field_error
-from memory_api.api.request_body import MAX_BODY, UnsupportedMediaType, media_type, read_body
 from memory_api.console.error_texts import FIELD_LABELS, describe_form_error
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.json_input import replace_unstorable

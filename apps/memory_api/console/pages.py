@@ -14,10 +14,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 
+from memory_api.api.bodies import spool_large_response
 from memory_api.api.deps import runtime_of
 from memory_api.api.problems import to_problem
 from memory_api.api.route import refuse_nul
-from memory_api.api.spooled_response import spool_large_response
 from memory_api.console.error_texts import MISSING, NO_PAGE, explain
 from memory_api.console.forms import CSRF_FIELD, SentForm, read_form
 from memory_api.console.rendering import render_page

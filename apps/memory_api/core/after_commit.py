@@ -1,4 +1,5 @@
-"""What follows a commit: callbacks, and notifications to other processes.
+"""What follows a commit: callbacks, notifications to other processes, and the note of a request
+that it may not be executed twice.
 
 A notification is a hint: its receiver polls, too. NOTIFY inside a transaction would let its commit
 fail when PostgreSQL's queue of notifications is full, which every login of the database can bring
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import asyncpg
@@ -94,3 +97,29 @@ def notify_after_commit(session: AsyncSession, channel: str, payload: str = "") 
     """
     notifier: Notifier = session.info[NOTIFIER_KEY]
     call_after_commit(session, lambda: notifier.send(channel, payload))
+
+
+@dataclass
+class CommitWatch:
+    """Whether a transaction of a tenant was committed, or may have been when it broke."""
+
+    may_have_committed: bool = False
+
+
+_commit_watch: ContextVar[CommitWatch | None] = ContextVar("commit_watch", default=None)
+
+
+@contextmanager
+def watch_commits() -> Generator[CommitWatch]:
+    """Notes the commits of writing transactions in this context."""
+    watch = CommitWatch()
+    token = _commit_watch.set(watch)
+    try:
+        yield watch
+    finally:
+        _commit_watch.reset(token)
+
+
+def note_commit() -> None:
+    if (watch := _commit_watch.get()) is not None:
+        watch.may_have_committed = True

@@ -31,15 +31,14 @@ from sqlalchemy.orm import DeclarativeBase, mapped_column
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, NullPool
 from sqlalchemy.util import greenlet_spawn
 
-from memory_api.core.after_commit import AFTER_COMMIT_KEY, NOTIFIER_KEY, Notifier
-from memory_api.core.commit_watch import note_commit
+from memory_api.core.after_commit import AFTER_COMMIT_KEY, NOTIFIER_KEY, Notifier, note_commit
 from memory_api.core.db_errors import (
     DatabaseUnavailable,
     NoFreeConnection,
+    record_if_disk_full,
     to_unavailable,
     translate_connection_errors,
 )
-from memory_api.core.disk_space import record_full_disk
 from memory_api.core.errors import ConfigurationError, HanseiError
 from memory_api.core.statement_spans import record_statements
 from memory_api.core.tracing import is_tracing
@@ -156,7 +155,6 @@ def prepare_engine(engine: AsyncEngine, *, codecs: bool = True) -> AsyncEngine:
     listen = event.listens_for
     if is_tracing():
         record_statements(engine)
-    record_full_disk(engine)
     _translate_connection_errors(engine)
     _prepare_connections(engine, codecs=codecs)
 
@@ -212,6 +210,7 @@ def _translate_connection_errors(engine: AsyncEngine) -> None:
 
     @listen(engine.sync_engine, "handle_error", retval=True)
     def translate(context: ExceptionContext) -> BaseException | None:  # pyright: ignore[reportUnusedFunction]
+        record_if_disk_full(context.original_exception)
         unavailable = to_unavailable(context.original_exception)
         if unavailable is not None:
             context.is_disconnect = True  # the connection is not used again

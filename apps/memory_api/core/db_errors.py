@@ -1,4 +1,5 @@
-"""Errors of the database: which mean that it is unavailable, and which a retry may resolve.
+"""Errors of the database: which mean that it is unavailable or its disk full, and which a retry may
+resolve.
 
 A `TimeoutError` or an `OSError` says nothing about its source. So it is translated to
 `DatabaseUnavailable` where the driver is called (`core.db`, the run queue), and nowhere else.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import cast
 
 import asyncpg
@@ -15,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from memory_api.core.errors import ConfigurationError, HanseiError, ServiceUnavailable
+from memory_api.core.metrics import DISK_FULL
 
 
 class DatabaseUnavailable(ServiceUnavailable):
@@ -51,12 +54,34 @@ the statement ran.
 """
 LOGIN_ERRORS = (asyncpg.InvalidAuthorizationSpecificationError,)
 UNDEFINED_TABLE = "42P01"
+DISK_FULL_SQLSTATE = "53100"
+"""A client cannot ask PostgreSQL for free disk space, so this is the only sign of a full disk."""
 SCHEMA_MISSING = "This database has no tables yet. Run `hansei migrate`."
 
 TRANSIENT_SQLSTATES = ("08", "3D", "40", "53", "55P03", "57")
 """Prefixes of SQLSTATEs that a retry can resolve: connection, missing database, deadlock or
 serialization failure, resources, lock timeout, shutdown.
 """
+
+
+@dataclass
+class DiskState:
+    """Whether a statement of this process failed because of a full disk, and no write since then
+    proved that there is space again.
+    """
+
+    is_full: bool = False
+
+
+DISK_STATE = DiskState()
+"""A process has one database."""
+
+
+def record_if_disk_full(error: BaseException) -> None:
+    """Set `DISK_STATE` if a statement failed because of a full disk."""
+    if sqlstate(error) == DISK_FULL_SQLSTATE:
+        DISK_STATE.is_full = True
+        DISK_FULL.inc()
 
 
 def to_unavailable(error: BaseException) -> DatabaseUnavailable | None:

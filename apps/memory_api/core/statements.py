@@ -18,8 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.sql import ClauseElement
 
 from memory_api.core.db import asyncpg_connection, current_tenant_id
-from memory_api.core.db_errors import DatabaseUnavailable, translate_connection_errors
-from memory_api.core.disk_space import record_if_disk_full
+from memory_api.core.db_errors import (
+    DatabaseUnavailable,
+    record_if_disk_full,
+    translate_connection_errors,
+)
 from memory_api.core.resources import read_sql
 
 _DIALECT = asyncpg_dialect.dialect()

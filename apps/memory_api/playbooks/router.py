@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from memory_api.api.bodies import MAX_LARGE_BODY, read_body
 from memory_api.api.deps import (
     CursorQuery,
     Limit,
@@ -17,7 +18,6 @@ from memory_api.api.deps import (
     Writer,
 )
 from memory_api.api.problems import Responses, problems
-from memory_api.api.request_body import MAX_LARGE_BODY, read_body
 from memory_api.api.route import LargeRedactingRoute
 from memory_api.auth.identity import KeyScope
 from memory_api.core.errors import InvalidRequest

@@ -11,6 +11,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.routing import Match
 from starlette.types import Scope
 
+from memory_api.api.bodies import MAX_LARGE_BODY, media_type, read_body
 from memory_api.api.deps import (
     CursorQuery,
     Limit,
@@ -23,7 +24,6 @@ from memory_api.api.deps import (
     Writer,
 )
 from memory_api.api.problems import Responses, problems
-from memory_api.api.request_body import MAX_LARGE_BODY, media_type, read_body
 from memory_api.api.route import LargeBodyRoute
 from memory_api.core.log_context import bind_log_context
 from memory_api.core.pagination import Cursor, to_page

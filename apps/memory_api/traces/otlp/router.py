@@ -11,13 +11,13 @@ from fastapi import APIRouter, Query, Request, Response
 from google.protobuf.json_format import MessageToJson
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from memory_api.api.deps import RuntimeDep, Writer
-from memory_api.api.request_body import (
+from memory_api.api.bodies import (
     MAX_LARGE_BODY,
     UnsupportedMediaType,
     media_type,
     read_body,
 )
+from memory_api.api.deps import RuntimeDep, Writer
 from memory_api.api.route import LargeBodyRoute
 from memory_api.core.errors import TooManyRequests
 from memory_api.core.schemas import PlaybookName

@@ -1,15 +1,18 @@
-"""Read request bodies within limits. JSON is parsed by `core.json_input`, in a thread if it is
-large.
+"""Bodies of requests are read within limits. Large bodies of responses wait on disk for a slow
+client, not in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import IO, Any
 
-from fastapi import Request
+import structlog
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
 from starlette.types import Message
 
 from memory_api.core.errors import HanseiError, PayloadTooLarge
@@ -23,6 +26,11 @@ THREAD_BODY = 256 * 1024
 """A larger body is parsed in a thread, so that the event loop serves other requests meanwhile."""
 MAX_DISCARD = 8 * MAX_LARGE_BODY
 """Bytes that are read and dropped after an error, so that the client sees the response."""
+MAX_RESPONSE_IN_MEMORY = 1024 * 1024
+"""Bytes of a response. A larger one is sent from a temporary file in chunks."""
+CHUNK_BYTES = 64 * 1024
+
+log = structlog.get_logger()
 
 
 class UnsupportedMediaType(HanseiError):
@@ -121,3 +129,40 @@ async def read_json_body(
 def media_type(header: str) -> str:
     """The media type of a Content-Type header, without parameters."""
     return header.partition(";")[0].strip().lower()
+
+
+async def spool_large_response(response: Response) -> Response:
+    """The response, sent from a temporary file if it is large. The file has no name, so it is gone
+    when it is closed. If the disk is full, the response stays in memory.
+    """
+    body = getattr(response, "body", b"")
+    if isinstance(response, StreamingResponse) or len(body) <= MAX_RESPONSE_IN_MEMORY:
+        return response
+    try:
+        file = await asyncio.to_thread(_write_file, bytes(body))
+    except OSError as error:
+        log.warning("response_not_spooled", error=str(error))
+        return response
+    spooled = StreamingResponse(
+        _read_chunks(file), response.status_code, background=response.background
+    )
+    spooled.raw_headers = response.raw_headers
+    return spooled
+
+
+def _write_file(body: bytes) -> IO[bytes]:
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the response closes it
+    try:
+        file.write(body)
+        file.seek(0)  # writes what is buffered, and fails if the disk is full
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+async def _read_chunks(file: IO[bytes]) -> AsyncGenerator[bytes]:
+    """The next chunk is read when the client has taken most of the last one."""
+    with file:
+        while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+            yield chunk
