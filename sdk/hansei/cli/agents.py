@@ -6,16 +6,14 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
 
-from hansei.cli.options import AsJson, Project
+from hansei.cli.commands import Client, Output, command, listing
+from hansei.cli.options import AsJson, Limit, Project
 from hansei.cli.terminal import format_age, open_client, print_json, print_message, print_text
 from hansei.models import AgentRun, AgentRunState, Intervention, InterventionAction
-
-if TYPE_CHECKING:
-    from hansei.client import Hansei
 
 ENDED = ("done", "failed", "cancelled")
 NEEDS_TEXT = ("input", "modify")
@@ -86,40 +84,37 @@ def _read_plan(path: Path) -> Mapping[str, Any]:
     return cast("dict[str, Any]", plan)
 
 
-@agent_commands.command("list")
+@command(agent_commands, "list")
 def list_agent_runs(
+    client: Client,
     state: Annotated[
         AgentRunState | None, typer.Option(help="Only this state, for example waiting.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 20,
+    limit: Limit = 20,
     project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """List runs of the agent, newest first."""
-    with open_client() as client:
-        runs = list(client.agents.runs.list(project_id=project, state=state, limit=limit))
-    if as_json:
-        print_json({"items": runs})
-        return
-    if not runs:
-        print_message("No runs found.")
-    for run in runs:
-        print_text(f"{run.id} · {run.state} · {format_age(run.created_at)} · {run.query}")
+    runs = client.agents.runs.list(project_id=project, state=state, limit=limit)
+    return listing(runs, "No runs found.", each=_print_line)
 
 
-@agent_commands.command("show")
-def show_agent_run(agent_run_id: AgentRunId, as_json: AsJson = False) -> None:
+def _print_line(run: AgentRun) -> None:
+    print_text(f"{run.id} · {run.state} · {format_age(run.created_at)} · {run.query}")
+
+
+@command(agent_commands, "show")
+def show_agent_run(client: Client, agent_run_id: AgentRunId) -> Output:
     """Show a run with its steps, its answer and its open question."""
-    with open_client() as client:
-        run = client.agents.runs.get(agent_run_id)
-    if as_json:
-        print_json(run)
-        return
-    print_text(run.query)
-    for step in run.steps:
-        sure = "" if step.confidence is None else f", confidence {step.confidence:.2f}"
-        print_text(f"{step.step_id}. {step.action}: {step.state}{sure}", style="dim")
-    _print_run(run)
+    run = client.agents.runs.get(agent_run_id)
+
+    def show() -> None:
+        print_text(run.query)
+        for step in run.steps:
+            sure = "" if step.confidence is None else f", confidence {step.confidence:.2f}"
+            print_text(f"{step.step_id}. {step.action}: {step.state}{sure}", style="dim")
+        _print_run(run)
+
+    return Output(run, show)
 
 
 @agent_commands.command("answer")
@@ -156,35 +151,27 @@ def answer_agent(
     _print_result(run, as_json)
 
 
-@agent_commands.command("cancel")
-def cancel_agent_run(agent_run_id: AgentRunId, as_json: AsJson = False) -> None:
+@command(agent_commands, "cancel")
+def cancel_agent_run(client: Client, agent_run_id: AgentRunId) -> Output:
     """Cancel a run. A run that has ended stays as it is."""
-    with open_client() as client:
-        run = client.agents.runs.cancel(agent_run_id)
-    if as_json:
-        print_json(run)
-    else:
-        print_text(f"The run is {run.state}.")
+    run = client.agents.runs.cancel(agent_run_id)
+    return Output(run, f"The run is {run.state}.")
 
 
-@agent_commands.command("feedback")
+@command(agent_commands, "feedback")
 def record_feedback(
+    client: Client,
     agent_run_id: AgentRunId,
     right: Annotated[bool, typer.Option("--right/--wrong", help="Whether the answer was right.")],
     answer: Annotated[str | None, typer.Option(help="The right answer.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Say whether an answer was right. The agent learns from it."""
-    with open_client() as client:
-        verdict = "right" if right else "wrong"
-        run = client.agents.runs.record_feedback(agent_run_id, verdict, answer=answer)
-    if as_json:
-        print_json(run)
-    else:
-        print_text(f"Recorded: the answer was {verdict}.")
+    verdict = "right" if right else "wrong"
+    run = client.agents.runs.record_feedback(agent_run_id, verdict, answer=answer)
+    return Output(run, f"Recorded: the answer was {verdict}.")
 
 
-def _follow(client: Hansei, run: AgentRun, after: int, as_json: bool) -> AgentRun:
+def _follow(client: Client, run: AgentRun, after: int, as_json: bool) -> AgentRun:
     """Print the events after a number until the run has ended, or asks and nobody can answer."""
     while run.state not in ENDED:
         for event in client.agents.runs.follow(run.id, after=after):

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from hansei.cli.options import AsJson
-from hansei.cli.terminal import (
-    format_count,
-    format_usd,
-    open_client,
-    print_json,
-    print_message,
-    print_text,
-)
-from hansei.models import Budget, Period, Usage, UsageDimension
+from hansei.cli.commands import Client, Output, command, listing
+from hansei.cli.options import Project
+from hansei.cli.terminal import format_count, format_usd, print_text
+from hansei.models import Budget, Period, Usage
 from hansei.params import BudgetLimit
-
-if TYPE_CHECKING:
-    from hansei.client import Hansei
 
 budget_commands = typer.Typer(
     name="budget", help="Show and set the budgets for model calls.", no_args_is_help=True
 )
 
 
-@budget_commands.command("show")
-def show_budgets(as_json: AsJson = False) -> None:
+@command(budget_commands, "show")
+def show_budgets(client: Client) -> Output:
     """Show the budgets of your tenant and what is left of them."""
-    with open_client() as client:
-        budgets = list(client.budgets.list())
-    _print_budgets(budgets, as_json)
+    return _list(client.budgets.list())
 
 
-@budget_commands.command("set")
+@command(budget_commands, "set")
 def set_budgets(
+    client: Client,
     day: Annotated[float | None, typer.Option(min=0, help="US dollars per day.")] = None,
     month: Annotated[float | None, typer.Option(min=0, help="US dollars per month.")] = None,
     day_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens per day.")] = None,
@@ -49,10 +40,9 @@ def set_budgets(
         bool, typer.Option(help="Allow models without a known price.")
     ] = False,
     when_spent: Annotated[
-        str, typer.Option(help="refuse, or rules to use the rules engine.")
+        Literal["refuse", "rules"], typer.Option(help="rules: use the rules engine.")
     ] = "refuse",
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Set the budgets of your tenant, a project or a purpose. Requires an admin key.
 
     The budget of a period, project or purpose that you do not name is unchanged.
@@ -69,29 +59,21 @@ def set_budgets(
             "limit_usd": usd,
             "limit_tokens": tokens,
             "allow_unknown_price": allow_unknown_price,
-            "when_spent": _parse_when_spent(when_spent),
+            "when_spent": when_spent,
         }
         for period, (usd, tokens) in amounts.items()
         if usd is not None or tokens is not None
     ]
     if not none and not new_limits:
         raise typer.BadParameter("Set --day, --month, --day-tokens, --month-tokens or --none.")
-    with open_client() as client:
-        budgets = _set_budgets(client, [] if none else new_limits)
-    _print_budgets(budgets, as_json)
-
-
-def _parse_when_spent(value: str) -> Literal["refuse", "rules"]:
-    if value == "refuse" or value == "rules":
-        return value
-    raise typer.BadParameter("--when-spent is refuse or rules.")
-
-
-def _set_budgets(client: Hansei, new_limits: list[BudgetLimit]) -> list[Budget]:
-    """Replace the budgets of the same period, project and purpose; without any, remove all."""
+    # Replaces the budgets of the same period, project and purpose.
     limits = {_key(limit): limit for limit in map(_to_limit, client.budgets.list())}
     limits |= {_key(limit): limit for limit in new_limits}
-    return client.budgets.replace(list(limits.values()) if new_limits else []).items
+    return _list(client.budgets.replace([] if none else list(limits.values())))
+
+
+def _list(budgets: Iterable[Budget]) -> Output:
+    return listing(budgets, "No budget is set.", each=_print_budget)
 
 
 def _key(limit: BudgetLimit) -> tuple[str, str | None, str | None]:
@@ -111,6 +93,7 @@ def _to_limit(budget: Budget) -> BudgetLimit:
 
 
 def show_usage(
+    client: Client,
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -119,33 +102,11 @@ def show_usage(
         ),
     ] = None,
     since: Annotated[str | None, typer.Option(help="ISO 8601 time. Default: 30 days ago.")] = None,
-    project: Annotated[str | None, typer.Option(help="Calls of this project only.")] = None,
-    as_json: AsJson = False,
-) -> None:
+    project: Project = None,
+) -> Output:
     """Show model calls, tokens and cost."""
-    with open_client() as client:
-        rows = list(
-            client.usage.list(
-                cast("list[UsageDimension] | None", by), since=since, project_id=project
-            )
-        )
-    if as_json:
-        print_json({"items": rows})
-        return
-    if not rows:
-        print_message("No model calls found.")
-    for row in rows:
-        _print_usage(row)
-
-
-def _print_budgets(budgets: list[Budget], as_json: bool) -> None:
-    if as_json:
-        print_json({"items": budgets})
-        return
-    if not budgets:
-        print_message("No budget is set.")
-    for budget in budgets:
-        _print_budget(budget)
+    rows = client.usage.list(cast(Any, by), since=since, project_id=project)
+    return listing(rows, "No model calls found.", each=_print_usage)
 
 
 def _print_budget(budget: Budget) -> None:

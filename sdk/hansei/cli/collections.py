@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from hansei.cli.options import AsJson, Project
+from hansei.cli.commands import Client, Output, command, listing
+from hansei.cli.options import MinMatch, Project
 from hansei.cli.terminal import (
+    MAX_TEXT_LENGTH,
     format_age,
     format_count,
-    match_words,
-    open_client,
-    print_json,
+    print_hits,
     print_message,
     print_table,
     print_text,
     truncate,
 )
 from hansei.coding_agents.hook_settings import require_inside
-from hansei.models import ChunkHit, Document, Match
-
-if TYPE_CHECKING:
-    from hansei.client import Hansei
+from hansei.models import ChunkHit, Collection, Document
 
 SUFFIXES = (".txt", ".text", ".md", ".markdown", ".html", ".htm", ".pdf")
 """Files of a folder that are added. A file that is named is sent whatever its suffix is."""
-MAX_TEXT_LENGTH = 600
 
 CollectionName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the collection.")]
 
@@ -38,31 +35,27 @@ collection_commands = typer.Typer(
 )  # fmt: skip
 
 
-@collection_commands.command("create")
+@command(collection_commands, "create")
 def create_collection(
+    client: Client,
     name: CollectionName,
     description: Annotated[str, typer.Option(help="What it contains.")] = "",
     chunk_tokens: Annotated[
         int, typer.Option(min=64, max=2048, help="Size of a chunk in tokens.")
     ] = 256,
     project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Create an empty collection."""
-    with open_client() as client:
-        made = client.collections.create(
-            name, description=description, chunk_tokens=chunk_tokens, project_id=project
-        )
-    if as_json:
-        print_json(made)
-    else:
-        print_text(
-            f"Created the collection {name}. Add documents: hansei collection add {name} FILE…"
-        )
+    made = client.collections.create(
+        name, description=description, chunk_tokens=chunk_tokens, project_id=project
+    )
+    text = f"Created the collection {name}. Add documents: hansei collection add {name} FILE…"
+    return Output(made, text)
 
 
-@collection_commands.command("add")
+@command(collection_commands, "add")
 def add_documents(
+    client: Client,
     name: CollectionName,
     paths: Annotated[
         list[Path],
@@ -76,86 +69,60 @@ def add_documents(
         bool, typer.Option("--wait/--no-wait", help="Wait until the documents are searchable.")
     ] = True,
     project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Add documents. A document that was added before under the same path is replaced."""
     files = list(_list_files(paths))
-    with open_client() as client:
-        documents = [
-            client.collections.documents.add(name, file, project_id=project) for file in files
-        ]
-        if wait:
-            documents = [_wait(client, name, document, project) for document in documents]
-    if as_json:
-        print_json({"items": documents})
-    else:
-        for document in documents:
-            _print_document(document)
-    if any(document.state == "failed" for document in documents):
-        raise typer.Exit(1)
+    documents = [client.collections.documents.add(name, file, project_id=project) for file in files]
+    if wait:
+        documents = [_wait(client, name, document, project) for document in documents]
+    failed = any(document.state == "failed" for document in documents)
+    return replace(listing(documents, "No files.", each=_print_document), failed=failed)
 
 
-@collection_commands.command("list")
+@command(collection_commands, "list")
 def list_collections(
+    client: Client,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="List the documents of this collection.")
     ] = None,
     project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """List the collections of a project, or the documents of one."""
-    with open_client() as client:
-        if name is not None:
-            documents = list(client.collections.documents.list(name, project_id=project))
-            if as_json:
-                print_json({"items": documents})
-            for document in documents if not as_json else ():
-                _print_document(document)
-            return
-        collections = list(client.collections.list(project_id=project))
-    if as_json:
-        print_json({"items": collections})
-    elif not collections:
-        print_message("No collections. Create one with `hansei collection create NAME`.")
-    else:
-        print_table(
-            ("name", "documents", "chunks", "created", "description"),
-            [
-                (
-                    each.name,
-                    str(each.document_count),
-                    str(each.chunk_count),
-                    format_age(each.created_at),
-                    truncate(each.description, 60),
-                )
-                for each in collections
-            ],
+    if name is not None:
+        documents = client.collections.documents.list(name, project_id=project)
+        return listing(documents, "No documents.", each=_print_document)
+    none = "No collections. Create one with `hansei collection create NAME`."
+    return listing(client.collections.list(project_id=project), none, table=_print_collections)
+
+
+def _print_collections(collections: list[Collection]) -> None:
+    rows = [
+        (
+            each.name,
+            str(each.document_count),
+            str(each.chunk_count),
+            format_age(each.created_at),
+            truncate(each.description, 60),
         )
+        for each in collections
+    ]
+    print_table(("name", "documents", "chunks", "created", "description"), rows)
 
 
-@collection_commands.command("search")
+@command(collection_commands, "search")
 def search_collection(
+    client: Client,
     name: CollectionName,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The search query.")],
     top_k: Annotated[int, typer.Option(min=1, max=100, help="Maximum number of results.")] = 5,
-    min_match: Annotated[
-        Match | None, typer.Option(help="Only results that fit at least this well.")
-    ] = None,
+    min_match: MinMatch = None,
     project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Search the chunks of a collection."""
-    with open_client() as client:
-        response = client.collections.search(
-            name, text, top_k=top_k, min_match=min_match, project_id=project
-        )
-    if as_json:
-        print_json(response)
-        return
-    if not response.results:
-        print_message("No results.")
-    for rank, hit in enumerate(response.results, start=1):
-        _print_hit(rank, hit)
+    response = client.collections.search(
+        name, text, top_k=top_k, min_match=min_match, project_id=project
+    )
+    return Output(response, lambda: print_hits(response.results, _print_hit))
 
 
 def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -177,7 +144,7 @@ def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
                 )
 
 
-def _wait(client: Hansei, name: str, document: Document, project: str | None) -> Document:
+def _wait(client: Client, name: str, document: Document, project: str | None) -> Document:
     if document.run_id is not None and document.state in ("queued", "running"):
         client.runs.wait(document.run_id)
     return client.collections.documents.get(name, document.id, project_id=project)
@@ -193,10 +160,7 @@ def _print_document(document: Document) -> None:
     print_text(f"{document.source}: {state}")
 
 
-def _print_hit(rank: int, hit: ChunkHit) -> None:
-    if rank > 1:
-        print_text()
+def _print_hit(hit: ChunkHit, facts: list[str]) -> None:
     place = f"{hit.source}, page {hit.page}, characters {hit.start}–{hit.end}"
-    facts = [f"{rank}. {hit.combined_score:.3f}", *match_words(hit.match)]
     print_text(" · ".join([*facts, hit.title or "", place]), style="dim")
     print_text(truncate(hit.content, MAX_TEXT_LENGTH))

@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 import threading
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -23,6 +22,8 @@ from hansei.cli.terminal import (
 )
 from hansei.coding_agents.hook_settings import (
     EVENTS,
+    SCOPES,
+    Scope,
     install_hooks,
     installed_events,
     require_inside,
@@ -58,20 +59,12 @@ NO_INPUT = (
 )
 
 
-class SettingsScope(StrEnum):
-    """The same values as `hook_settings.Scope`."""
-
-    USER = "user"
-    PROJECT = "project"
-    LOCAL = "local"
-
-
 Playbook = Annotated[str, typer.Option(help="The playbook that advises and learns.")]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", hidden=True, help="The folder of their credentials.")
 ]
-Scope = Annotated[
-    SettingsScope,
+SettingsScope = Annotated[
+    Scope,
     typer.Option(
         help="Settings file: of the user, of the project (shared), or local to this checkout."
     ),
@@ -82,14 +75,14 @@ Scope = Annotated[
 def install(
     playbook: Playbook = DEFAULT_PLAYBOOK,
     project: Project = None,
-    scope: Scope = SettingsScope.USER,
+    scope: SettingsScope = "user",
 ) -> None:
     """Add the hooks to the settings of Claude Code. Other entries stay as they are."""
     path = _settings_file(scope)
-    if scope is not SettingsScope.LOCAL:
+    if scope != "local":
         require_chosen_by_user()
     data_dir = bind_account(SessionStore())
-    is_shared = scope is SettingsScope.PROJECT
+    is_shared = scope == "project"
     if is_shared and data_dir != Path.home() / DATA_DIR:
         raise ConfigurationError(
             "Hooks of a shared file use the credentials in the home folder of each user. Start "
@@ -106,7 +99,7 @@ def install(
 
 
 @hook_commands.command("uninstall")
-def uninstall(scope: Scope = SettingsScope.USER) -> None:
+def uninstall(scope: SettingsScope = "user") -> None:
     """Remove the hooks from the settings of Claude Code. Other entries stay as they are."""
     path = _settings_file(scope)
     removed = uninstall_hooks(path)
@@ -119,8 +112,8 @@ def show_status(as_json: AsJson = False) -> None:
     store = SessionStore()
     installed: dict[str, dict[str, str]] = {}
     problems: list[str] = []
-    for scope in SettingsScope:
-        path = settings_path(scope.value, Path.cwd())
+    for scope in SCOPES:
+        path = settings_path(scope, Path.cwd())
         try:
             found = installed_events(path)
         except HanseiError as error:
@@ -250,18 +243,18 @@ def send(
         raise result.error
 
 
-def _settings_file(scope: SettingsScope) -> Path:
+def _settings_file(scope: Scope) -> Path:
     """The settings file to change. Raises `BadRequestError`."""
-    path = settings_path(scope.value, Path.cwd())
-    if scope is not SettingsScope.USER:  # the user may link the file of the home folder
+    path = settings_path(scope, Path.cwd())
+    if scope != "user":  # the user may link the file of the home folder
         require_inside(path)
     return path
 
 
 def _installed_data_dir() -> Path | None:
     """The data directory of the hooks that are installed for this folder."""
-    for scope in SettingsScope:
-        for command in installed_events(settings_path(scope.value, Path.cwd())).values():
+    for scope in SCOPES:
+        for command in installed_events(settings_path(scope, Path.cwd())).values():
             _, option, value = command.partition(" --data-dir ")
             if option:
                 return Path(shlex.split(value)[0])

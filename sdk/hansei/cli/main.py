@@ -24,6 +24,7 @@ from hansei.cli.audit import list_audit_log
 from hansei.cli.bootstrap import bootstrap
 from hansei.cli.budgets import budget_commands, show_usage
 from hansei.cli.collections import collection_commands
+from hansei.cli.commands import command
 from hansei.cli.erasures import erase
 from hansei.cli.evaluations import evaluation_commands
 from hansei.cli.hooks import hook_commands
@@ -92,11 +93,11 @@ class HanseiGroup(TyperGroup):
 
 def _fill_help_texts(group: TyperGroup) -> None:
     """Join the lines of each paragraph, because Typer does it only in the first one."""
-    for command in group.commands.values():
-        if command.help:
-            command.help = re.sub(r"(?<=\S)\n(?=[^\s*-])", " ", inspect.cleandoc(command.help))
-        if isinstance(command, TyperGroup):
-            _fill_help_texts(command)
+    for each in group.commands.values():
+        if each.help:
+            each.help = re.sub(r"(?<=\S)\n(?=[^\s*-])", " ", inspect.cleandoc(each.help))
+        if isinstance(each, TyperGroup):
+            _fill_help_texts(each)
 
 
 app = typer.Typer(
@@ -107,7 +108,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("reflect")(reflect)
-app.command("search")(search)
+command(app, "search")(search)
 for group in (
     playbook_commands,
     proposal_commands,
@@ -123,10 +124,10 @@ for group in (
     evaluation_commands,
 ):
     app.add_typer(group)
-app.command("usage")(show_usage)
-app.command("analytics")(show_analytics)
-app.command("erase")(erase)
-app.command("audit")(list_audit_log)
+command(app, "usage")(show_usage)
+command(app, "analytics")(show_analytics)
+command(app, "erase")(erase)
+command(app, "audit")(list_audit_log)
 app.command("bootstrap")(bootstrap)
 app.command("mcp")(run_mcp)
 

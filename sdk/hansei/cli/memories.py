@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 
-from hansei import models
-from hansei.cli.options import AsJson, MemoryKind, Project, Tags
+from hansei.cli.commands import Client, Output, command, listing
+from hansei.cli.options import Limit, MemoryKind, Project, Reason, Tags
 from hansei.cli.terminal import (
     format_age,
     format_count,
-    open_client,
-    print_json,
-    print_message,
+    print_fields,
     print_text,
     truncate_line,
 )
@@ -27,26 +25,28 @@ memory_commands = typer.Typer(
 )
 
 
-@memory_commands.command("show")
+@command(memory_commands, "show")
 def show_memory(
+    client: Client,
     memory_id: Annotated[str, typer.Argument(metavar="ID")],
     history: Annotated[bool, typer.Option("--history", help="Also show its revisions.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Show a memory."""
-    with open_client() as client:
-        memory = client.memories.get(memory_id)
-        revisions = list(client.memories.revisions.list(memory_id)) if history else []
-    if as_json:
-        print_json({**memory.model_dump(), "revisions": revisions} if history else memory)
-        return
-    _print_memory(memory)
-    for revision in revisions:
-        _print_revision(revision)
+    memory = client.memories.get(memory_id)
+    revisions = list(client.memories.revisions.list(memory_id)) if history else []
+
+    def show() -> None:
+        _print_memory(memory)
+        for revision in revisions:
+            _print_revision(revision)
+
+    result = {**memory.model_dump(), "revisions": revisions} if history else memory
+    return Output(result, show)
 
 
-@memory_commands.command("list")
+@command(memory_commands, "list")
 def list_memories(
+    client: Client,
     kind: Annotated[
         list[MemoryKind] | None, typer.Option(help="Only this kind. Repeatable.")
     ] = None,
@@ -55,46 +55,33 @@ def list_memories(
     status: Annotated[
         SettableStatus, typer.Option(help="Searches only find active memories.")
     ] = "active",
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of memories.")] = 20,
-    as_json: AsJson = False,
-) -> None:
+    limit: Limit = 20,
+) -> Output:
     """List memories, newest first."""
-    with open_client() as client:
-        memories = list(
-            client.memories.list(
-                project_id=project,
-                kind=cast("list[models.MemoryKind]", [each.value for each in kind or ()]),
-                tag=tag,
-                status=status,
-                limit=limit,
-            )
-        )
-    if as_json:
-        print_json({"items": memories})
-        return
-    if not memories:
-        print_message("No memories found.")
-    for memory in memories:
-        age = format_age(memory.created_at)
-        facts = [memory.id, memory.kind, f"{memory.importance:.2f}", age]
-        print_text(" · ".join(facts), style="dim")
-        print_text(truncate_line(memory.content, MAX_LISTED_LENGTH), indent=2)
+    memories = client.memories.list(
+        project_id=project, kind=cast(Any, kind), tag=tag, status=status, limit=limit
+    )
+    return listing(memories, "No memories found.", each=_print_line)
 
 
-@memory_commands.command("delete")
+@command(memory_commands, "delete")
 def delete_memories(
+    client: Client,
     memory_ids: Annotated[list[str], typer.Argument(metavar="ID...")],
-    reason: Annotated[str | None, typer.Option(help="Stored in the history.")] = None,
-    as_json: AsJson = False,
-) -> None:
+    reason: Reason = None,
+) -> Output:
     """Delete memories. Searches no longer find them; their revisions remain."""
-    with open_client() as client:
-        for memory_id in memory_ids:
-            client.memories.delete(memory_id, reason=reason)
-    if as_json:
-        print_json({"deleted": memory_ids})
-    else:
-        print_text(f"Deleted {format_count(len(memory_ids), 'memory', 'memories')}.")
+    for memory_id in memory_ids:
+        client.memories.delete(memory_id, reason=reason)
+    count = format_count(len(memory_ids), "memory", "memories")
+    return Output({"deleted": memory_ids}, f"Deleted {count}.")
+
+
+def _print_line(memory: Memory) -> None:
+    age = format_age(memory.created_at)
+    facts = [memory.id, memory.kind, f"{memory.importance:.2f}", age]
+    print_text(" · ".join(facts), style="dim")
+    print_text(truncate_line(memory.content, MAX_LISTED_LENGTH), indent=2)
 
 
 def _print_memory(memory: Memory) -> None:
@@ -105,17 +92,17 @@ def _print_memory(memory: Memory) -> None:
     if memory.when_to_use:
         print_text(f"When to use: {memory.when_to_use}")
     print_text(memory.content)
-    fields = {
-        "tags": ", ".join(memory.tags),
-        "project": memory.project_id,
-        "observations": str(memory.observation_count),
-        "verdicts": f"{memory.helpful} helpful, {memory.harmful} harmful",
-        "trace": memory.trace_id,
-        "source events": ", ".join(memory.source_event_ids),
-    }
-    for name, value in fields.items():
-        if value:
-            print_text(f"{name}: {value}", style="dim")
+    print_fields(
+        {
+            "tags": ", ".join(memory.tags),
+            "project": memory.project_id,
+            "observations": str(memory.observation_count),
+            "verdicts": f"{memory.helpful} helpful, {memory.harmful} harmful",
+            "trace": memory.trace_id,
+            "source events": ", ".join(memory.source_event_ids),
+        },
+        style="dim",
+    )
 
 
 def _print_revision(revision: MemoryRevision) -> None:

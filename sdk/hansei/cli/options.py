@@ -10,17 +10,13 @@ from datetime import datetime
 from enum import StrEnum
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from hansei._operations import PointInTime
-from hansei.cli.terminal import open_client
 from hansei.coding_agents.hook_settings import require_inside
-from hansei.errors import NotFoundError
-
-if TYPE_CHECKING:
-    from hansei.client import Hansei
+from hansei.models import Fusion, Match
 
 STDIN = "-"
 BUFFER_BYTES = 64 * 1024
@@ -45,6 +41,7 @@ Project = Annotated[str | None, typer.Option(help="ID of the project.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Only this tag. Repeatable.")]
 
 PlaybookName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the playbook.")]
+BulletKey = Annotated[str, typer.Argument(metavar="KEY", help="For example mis-00001.")]
 Sections = Annotated[
     list[str] | None, typer.Option("--section", help="Section name or slug. Repeatable.")
 ]
@@ -52,6 +49,11 @@ AsOf = Annotated[
     str | None, typer.Option(parser=parse_point_in_time, metavar="VERSION", help=POINT_IN_TIME_HELP)
 ]
 Reason = Annotated[str | None, typer.Option(help="Stored in the history.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number of items.")]
+TopK = Annotated[int, typer.Option(min=0, max=1000, help="Maximum number of results.")]
+MinMatch = Annotated[Match | None, typer.Option(help="Only results that fit at least this well.")]
+HowCombined = Annotated[Fusion | None, typer.Option(help="How the scores are combined.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Show the terms of each score.")]
 
 
 # typer accepts an enum for a repeatable option, but no literal type.
@@ -67,16 +69,6 @@ class MemoryKind(StrEnum):
     VERDICT = "verdict"
     EPISODE = "episode"
     CHUNK = "chunk"
-
-
-class Outcome(StrEnum):
-    """The same values as `hansei.models.OutcomeType`."""
-
-    SUCCESS = "success"
-    FAILURE = "failure"
-    PARTIAL = "partial"
-    TIMEOUT = "timeout"
-    ERROR = "error"
 
 
 class RunState(StrEnum):
@@ -116,14 +108,3 @@ def open_input(name: str) -> Generator[BufferedReader[Any]]:
         yield source
     finally:
         source.detach()  # does not close standard input
-
-
-@contextmanager
-def open_playbook_client() -> Generator[Hansei]:
-    """Adds a hint to the error for an unknown playbook."""
-    with open_client() as client:
-        try:
-            yield client
-        except NotFoundError as error:
-            error.detail += " Run `hansei playbook list` to see the playbooks."
-            raise

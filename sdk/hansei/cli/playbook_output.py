@@ -11,13 +11,21 @@ from hansei.cli.terminal import (
     format_age,
     format_count,
     format_error,
-    match_words,
+    print_document,
     print_message,
     print_score_terms,
     print_table,
     print_text,
 )
-from hansei.models import Bullet, BulletHit, PlaybookDiff, PlaybookSummary, PlaybookVersion, Run
+from hansei.models import (
+    Bullet,
+    BulletHit,
+    PlaybookDiff,
+    PlaybookSummary,
+    PlaybookVersion,
+    RenderPlaybookResponse,
+    Run,
+)
 
 StatusFilter = Literal["active", "quarantined", "archived", "all"]
 
@@ -90,18 +98,23 @@ def _bullet_text(bullet: Bullet) -> str:
     return content if when.casefold() in content.casefold() else f"{when}: {content}"
 
 
-def print_hits(hits: Sequence[BulletHit]) -> None:
-    if not hits:
-        print_message("No results.")
-    for rank, hit in enumerate(hits, start=1):
-        bullet = hit.bullet
-        facts = [f"{rank}. {hit.combined_score:.3f}", *match_words(hit.match)]
-        facts += [*_bullet_facts(bullet), bullet.section]
-        if rank > 1:
-            print_text()
-        print_text(" · ".join(facts), style="dim")
-        print_text(_bullet_text(bullet))
-        print_score_terms(hit.explain or {})
+def print_hit(hit: BulletHit, facts: list[str]) -> None:
+    print_text(" · ".join([*facts, *_bullet_facts(hit.bullet), hit.bullet.section]), style="dim")
+    print_text(_bullet_text(hit.bullet))
+    print_score_terms(hit.explain or {})
+
+
+def print_block(name: str, block: RenderPlaybookResponse) -> None:
+    if block.text:
+        print_document(block.text.rstrip("\n") + "\n")
+    elif not block.version:
+        print_message(f"The playbook {name} does not exist yet, or has no bullets.")
+    else:
+        print_message("No bullets: the playbook is empty or no bullet fits the token budget.")
+    bullets = format_count(len(block.bullet_keys), "bullet")
+    tokens = format_count(block.token_count, "token")
+    print_message(f"{bullets}, {tokens}, version {block.version}.")
+    print_message(f"Send this with the trace: retrieval_id {block.retrieval_id}")
 
 
 def print_versions(versions: Iterable[PlaybookVersion]) -> None:

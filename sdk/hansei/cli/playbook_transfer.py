@@ -20,10 +20,10 @@ from hansei.cli.options import (
     Reason,
     check_readable,
     open_input,
-    open_playbook_client,
 )
 from hansei.cli.terminal import (
     format_count,
+    open_client,
     print_document,
     print_json,
     print_message,
@@ -85,7 +85,7 @@ def export_playbook(
     """
     if format == "skill" or format == "agents-md" or format == "claude-md":
         target = output or _default_output(name, format)
-        with open_playbook_client() as client:
+        with open_client() as client:
 
             def write() -> bool:
                 playbook = client.playbooks.get(name, as_of=as_of, project_id=project)
@@ -101,7 +101,7 @@ def export_playbook(
         raise typer.BadParameter("--watch and --top-k need --format skill, agents-md or claude-md.")
     if output is not None and output.is_dir():
         raise typer.BadParameter(f"'{output}' is a directory.")
-    with open_playbook_client() as client:
+    with open_client() as client:
         text = client.playbooks.export(name, format, as_of=as_of, project_id=project)
     if output is None:
         print_document(text)
@@ -168,7 +168,7 @@ def import_playbook(
     Bullets that are not in the file are deleted; `restore` undoes this. Lessons of AGENTS.md,
     CLAUDE.md, skillbook and mem0 are added to the bullets of the playbook instead.
     """
-    with open_playbook_client() as client, open_input(file) as source:
+    with open_client() as client, open_input(file) as source:
         data = read_source(source, file, MAX_PLAYBOOK_BYTES)
         text = data.decode("utf-8", "replace")
         kind = detect_format(text, "" if file == STDIN else file) if format == "auto" else format

@@ -6,14 +6,9 @@ from typing import Annotated
 
 import typer
 
-from hansei.cli.options import AsJson, PlaybookName, Project, Reason, open_playbook_client
-from hansei.cli.terminal import (
-    format_age,
-    format_count,
-    print_json,
-    print_message,
-    print_text,
-)
+from hansei.cli.commands import Client, Output, command
+from hansei.cli.options import PlaybookName, Project, Reason
+from hansei.cli.terminal import format_age, format_count, print_message, print_text
 from hansei.models import DeltaContextItem, Proposal, ProposalState
 
 ProposalId = Annotated[str, typer.Argument(metavar="ID", help="ID of the proposal.")]
@@ -23,69 +18,59 @@ proposal_commands = typer.Typer(
 )
 
 
-@proposal_commands.command("list")
+@command(proposal_commands, "list")
 def list_proposals(
+    client: Client,
     name: Annotated[
         str | None, typer.Argument(help="Name of the playbook. Default: all of the project.")
     ] = None,
     state: Annotated[ProposalState, typer.Option(help="Only this state.")] = "waiting",
     project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """List the proposals of one playbook or of all, newest first in each."""
-    with open_playbook_client() as client:
-        names = [name] if name else [p.name for p in client.playbooks.list(project_id=project)]
-        found = {
-            each: list(client.playbooks.proposals.list(each, state=state, project_id=project))
-            for each in names
-        }
-    if as_json:
-        print_json({"items": [proposal for proposals in found.values() for proposal in proposals]})
-        return
-    if not any(found.values()):
-        print_message(f"No proposals in state '{state}'.")
-    for playbook, proposals in found.items():
-        if proposals and not name:
-            print_text(f"{playbook}:")
-        for proposal in proposals:
-            _print_proposal(proposal)
+    names = [name] if name else [each.name for each in client.playbooks.list(project_id=project)]
+    found = {
+        each: list(client.playbooks.proposals.list(each, state=state, project_id=project))
+        for each in names
+    }
+
+    def show() -> None:
+        if not any(found.values()):
+            print_message(f"No proposals in state '{state}'.")
+        for playbook, proposals in found.items():
+            if proposals and not name:
+                print_text(f"{playbook}:")
+            for proposal in proposals:
+                _print_proposal(proposal)
+
+    return Output({"items": [item for proposals in found.values() for item in proposals]}, show)
 
 
-@proposal_commands.command("accept")
+@command(proposal_commands, "accept")
 def accept_proposal(
+    client: Client,
     name: PlaybookName,
     proposal_id: ProposalId,
     reason: Reason = None,
     project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Apply a proposal as one version. Requires an admin key."""
-    with open_playbook_client() as client:
-        result = client.playbooks.proposals.accept(
-            name, proposal_id, reason=reason, project_id=project
-        )
-    if as_json:
-        print_json(result)
-    else:
-        changes = format_count(len(result.results), "change")
-        print_text(f"Applied {changes}. {name} is at version {result.version}.")
+    result = client.playbooks.proposals.accept(name, proposal_id, reason=reason, project_id=project)
+    changes = format_count(len(result.results), "change")
+    return Output(result, f"Applied {changes}. {name} is at version {result.version}.")
 
 
-@proposal_commands.command("reject")
+@command(proposal_commands, "reject")
 def reject_proposal(
+    client: Client,
     name: PlaybookName,
     proposal_id: ProposalId,
     reason: Reason = None,
     project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Reject a proposal. Requires an admin key."""
-    with open_playbook_client() as client:
-        client.playbooks.proposals.reject(name, proposal_id, reason=reason, project_id=project)
-    if as_json:
-        print_json({"rejected": proposal_id})
-    else:
-        print_text("Rejected.")
+    client.playbooks.proposals.reject(name, proposal_id, reason=reason, project_id=project)
+    return Output({"rejected": proposal_id}, "Rejected.")
 
 
 def _print_proposal(proposal: Proposal) -> None:

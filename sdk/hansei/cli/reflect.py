@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -16,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hansei._file_limit import read_source
 from hansei.cli.learned import print_changed_waiting
-from hansei.cli.options import STDIN, AsJson, Outcome, check_readable, open_input
+from hansei.cli.options import STDIN, AsJson, check_readable, open_input
 from hansei.cli.reflect_session import SessionOptions, reflect_on_session
 from hansei.cli.report import print_report
 from hansei.cli.terminal import (
@@ -29,7 +28,7 @@ from hansei.cli.terminal import (
 )
 from hansei.errors import HanseiError
 from hansei.learning_summary import LearningSummary
-from hansei.models import TraceFormat
+from hansei.models import OutcomeType, TraceFormat
 from hansei.session_files import (
     ReplayedInput,
     detect_format,
@@ -61,23 +60,6 @@ class Input:
     outcome_from: str | None = None
 
 
-class Format(StrEnum):
-    """The values of `--format`."""
-
-    AUTO = "auto"
-    HANSEI = "hansei"
-    OPENAI = "openai"
-    OPENAI_RESPONSES = "openai-responses"
-    ANTHROPIC = "anthropic"
-    CLAUDE_CODE = "claude-code"
-    CODEX = "codex"
-    OTEL = "otel"
-    LANGFUSE = "langfuse"
-    LANGSMITH = "langsmith"
-    TAU_BENCH = "tau-bench"
-    SWE_AGENT = "swe-agent"
-
-
 def reflect(
     file: Annotated[
         str,
@@ -91,7 +73,7 @@ def reflect(
     project: Annotated[str | None, typer.Option(help="Project of the traces.")] = None,
     playbook: Annotated[str | None, typer.Option(help="Playbook that the traces update.")] = None,
     format: Annotated[
-        Format | None,
+        TraceFormat | None,
         typer.Option(help="Format of the file. By default, it is detected by the content."),
     ] = None,
     retrieval_id: Annotated[
@@ -101,7 +83,7 @@ def reflect(
         ),
     ] = None,
     outcome: Annotated[
-        Outcome | None, typer.Option(help="How the session ended. Session files only.")
+        OutcomeType | None, typer.Option(help="How the session ended. Session files only.")
     ] = None,
     outcome_from: Annotated[
         str | None,
@@ -125,14 +107,13 @@ def reflect(
     summary = LearningSummary()
     with open_client() as client, open_input(file) as source:
         is_session, head = detect_session(source)
-        found = format.value if format is not None else detect_format(head)
+        found = format or detect_format(head)
         if is_session and found in (None, "claude-code"):
             if outcome_from is not None:
                 raise typer.BadParameter("A session file has no scores. Use --outcome.")
             session = read_session_file(head + read_source(source, file))
-            given = outcome.value if outcome else None
             retrieval = str(retrieval_id) if retrieval_id else None
-            options = SessionOptions(project, playbook, retrieval, given)
+            options = SessionOptions(project, playbook, retrieval, outcome)
             reflect_on_session(client, session, options, wait=not no_wait, as_json=as_json)
             return
         if found is None and (fields := unrecognized_fields(head)):

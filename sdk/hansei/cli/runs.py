@@ -2,87 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 
-from hansei import models
+from hansei.cli.commands import Client, Output, command, listing
 from hansei.cli.learned import learned_texts
-from hansei.cli.options import AsJson, Project, RunState
-from hansei.cli.terminal import (
-    format_age,
-    format_error,
-    open_client,
-    print_json,
-    print_message,
-    print_text,
-)
+from hansei.cli.options import Limit, Project, RunState
+from hansei.cli.terminal import format_age, format_error, print_fields, print_text
 from hansei.models import Run
 from hansei.nothing_learned import why_run_found_nothing
 
 run_commands = typer.Typer(name="run", help="List, show and retry runs.", no_args_is_help=True)
+NOT_FOUND = "No runs found."
 
 
-@run_commands.command("list")
+@command(run_commands, "list")
 def list_runs(
+    client: Client,
     state: Annotated[
         list[RunState] | None, typer.Option(help="Only this state. Repeatable.")
     ] = None,
     kind: Annotated[str | None, typer.Option(help="Only this kind, for example reflect.")] = None,
     project: Project = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 20,
-    as_json: AsJson = False,
-) -> None:
+    limit: Limit = 20,
+) -> Output:
     """List runs, newest first."""
-    with open_client() as client:
-        states = cast("list[models.RunState]", [each.value for each in state or ()])
-        runs = list(client.runs.list(state=states, kind=kind, project_id=project, limit=limit))
-    _print_runs(runs, as_json)
+    runs = client.runs.list(state=cast(Any, state), kind=kind, project_id=project, limit=limit)
+    return listing(runs, NOT_FOUND, each=_print_run)
 
 
-@run_commands.command("show")
-def show_run(run_id: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
+@command(run_commands, "show")
+def show_run(client: Client, run_id: Annotated[str, typer.Argument(metavar="ID")]) -> Output:
     """Show a run with its error and the run that follows it."""
-    with open_client() as client:
-        run = client.runs.get(run_id)
-    if as_json:
-        print_json(run)
-        return
-    _print_run(run)
-    if reason := why_run_found_nothing(run):
-        print_text(reason, indent=2)
-    for text in learned_texts([run]):
-        print_text(text, indent=2)
-    fields = {
-        "project": run.project_id,
-        "engine": run.engine,
-        "started": run.started_at,
-        "finished": run.finished_at,
-        "next run": run.next_run_id,
-    }
-    for name, value in fields.items():
-        if value:
-            print_text(f"{name}: {value}", style="dim")
+    run = client.runs.get(run_id)
 
-
-@run_commands.command("retry")
-def retry_runs(
-    run_ids: Annotated[list[str], typer.Argument(metavar="ID...")], as_json: AsJson = False
-) -> None:
-    """Queue dead or failed runs again."""
-    with open_client() as client:
-        runs = [client.runs.retry(run_id) for run_id in run_ids]
-    _print_runs(runs, as_json)
-
-
-def _print_runs(runs: list[Run], as_json: bool) -> None:
-    if as_json:
-        print_json({"items": runs})
-        return
-    if not runs:
-        print_message("No runs found.")
-    for run in runs:
+    def show() -> None:
         _print_run(run)
+        if reason := why_run_found_nothing(run):
+            print_text(reason, indent=2)
+        for text in learned_texts([run]):
+            print_text(text, indent=2)
+        print_fields(
+            {
+                "project": run.project_id,
+                "engine": run.engine,
+                "started": run.started_at,
+                "finished": run.finished_at,
+                "next run": run.next_run_id,
+            },
+            style="dim",
+        )
+
+    return Output(run, show)
+
+
+@command(run_commands, "retry")
+def retry_runs(
+    client: Client, run_ids: Annotated[list[str], typer.Argument(metavar="ID...")]
+) -> Output:
+    """Queue dead or failed runs again."""
+    return listing([client.runs.retry(run_id) for run_id in run_ids], NOT_FOUND, each=_print_run)
 
 
 def _print_run(run: Run) -> None:

@@ -6,10 +6,10 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import floor, log10
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -24,6 +24,7 @@ from hansei.errors import (
     AuthenticationError,
     HanseiError,
     InternalServerError,
+    NotFoundError,
 )
 from hansei.hidden_text import HIDDEN
 
@@ -34,6 +35,9 @@ stdout = Console(highlight=False, markup=False)
 stderr = Console(stderr=True, highlight=False, markup=False)
 unwrapped = Console(highlight=False, markup=False, width=10_000)
 """For tables in a pipe: each row is one line."""
+
+MAX_TEXT_LENGTH = 600
+"""Characters of a memory, a passage or a lesson in the results of a command."""
 
 # Traces are untrusted: escape sequences must not control the terminal, and bidirectional marks
 # must not reorder a line.
@@ -77,9 +81,36 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     (stdout if stdout.is_terminal else unwrapped).print(table)
 
 
-def match_words(match: str | None) -> list[str]:
-    """How well a result fits the query, for its line."""
-    return [] if match is None else ["no match" if match == "none" else f"{match} match"]
+class Hit(Protocol):
+    """A result of a search."""
+
+    @property
+    def combined_score(self) -> float: ...
+    @property
+    def match(self) -> str | None: ...
+
+
+H = TypeVar("H", bound=Hit)
+
+
+def print_hits(hits: Sequence[H], print_hit: Callable[[H, list[str]], object]) -> None:
+    """`print_hit` gets each result with what its line begins with: rank, score and match."""
+    if not hits:
+        print_message("No results.")
+    for rank, hit in enumerate(hits, start=1):
+        facts = [f"{rank}. {hit.combined_score:.3f}"]
+        if hit.match is not None:
+            facts.append("no match" if hit.match == "none" else f"{hit.match} match")
+        if rank > 1:
+            print_text()
+        print_hit(hit, facts)
+
+
+def print_fields(fields: Mapping[str, str | None], *, style: str = "") -> None:
+    """A line for each field that is not empty."""
+    for name, value in fields.items():
+        if value:
+            print_text(f"{name}: {value}", style=style)
 
 
 def print_score_terms(terms: Mapping[str, float | str | None]) -> None:
@@ -167,6 +198,8 @@ def _error_hint(error: HanseiError) -> str | None:
         return "Check that `hansei up` is running, or set HANSEI_URL."
     if isinstance(error, AuthenticationError) and "HANSEI_API_KEY" not in error.detail:
         return "Set HANSEI_API_KEY to a valid key, or run `hansei up` to create one."
+    if isinstance(error, NotFoundError) and ": playbooks/" in error.detail:
+        return "Run `hansei playbook list` to see the playbooks."
     if isinstance(error, InternalServerError) and error.request_id:
         return f"Look for request {error.request_id} in the log of the service."
     return None

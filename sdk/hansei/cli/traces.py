@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from uuid import UUID
 
 import typer
 
+from hansei.cli.commands import Client, Output, command, listing
 from hansei.cli.learned import print_learned
-from hansei.cli.options import AsJson, Outcome, Project
+from hansei.cli.options import Limit, Project
 from hansei.cli.terminal import (
     format_age,
     format_count,
     format_error,
-    open_client,
-    print_json,
-    print_message,
+    print_fields,
     print_text,
     truncate,
     truncate_line,
 )
 from hansei.errors import NotFoundError
-from hansei.models import Trace, TraceEvent, TraceWithEvents
-
-if TYPE_CHECKING:
-    from hansei.client import Hansei
+from hansei.models import OutcomeType, Trace, TraceEvent, TraceWithEvents
 
 MAX_EVENT_LENGTH = 400
 MAX_TASK_LENGTH = 100
@@ -41,30 +37,17 @@ TraceId = Annotated[str, typer.Argument(metavar="ID", help="ID or `external_id` 
 TraceProject = Annotated[str | None, typer.Option("--project", help="Project of an `external_id`.")]
 
 
-@trace_commands.command("list")
+@command(trace_commands, "list")
 def list_traces(
+    client: Client,
     playbook: Annotated[str | None, typer.Option(help="Only traces of this playbook.")] = None,
-    outcome: Annotated[Outcome | None, typer.Option(help="Only this outcome.")] = None,
+    outcome: Annotated[OutcomeType | None, typer.Option(help="Only this outcome.")] = None,
     project: Project = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of traces.")] = 20,
-    as_json: AsJson = False,
-) -> None:
+    limit: Limit = 20,
+) -> Output:
     """List traces, newest first."""
-    with open_client() as client:
-        items = client.traces.list(
-            playbook=playbook,
-            outcome=None if outcome is None else outcome.value,
-            project_id=project,
-            limit=limit,
-        )
-        traces = list(items)
-    if as_json:
-        print_json({"items": traces})
-        return
-    if not traces:
-        print_message("No traces found.")
-    for trace in traces:
-        _print_line(trace)
+    traces = client.traces.list(playbook=playbook, outcome=outcome, project_id=project, limit=limit)
+    return listing(traces, "No traces found.", each=_print_line)
 
 
 def _print_line(trace: Trace) -> None:
@@ -81,67 +64,57 @@ def _print_line(trace: Trace) -> None:
         print_text(truncate_line(trace.task_description, MAX_TASK_LENGTH), indent=2)
 
 
-@trace_commands.command("show")
+@command(trace_commands, "show")
 def show_trace(
+    client: Client,
     trace_id: TraceId,
     project: TraceProject = None,
     full: Annotated[bool, typer.Option("--full", help="Do not truncate events.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Show a trace with its events."""
-    with open_client() as client:
-        trace_id = _find_trace(client, trace_id, project)
-        trace = client.traces.get(trace_id)
-        if len(trace.events) < trace.event_count:
-            trace.events = list(client.traces.events.list(trace_id))
-        runs = [] if as_json else client.runs.list(trace_id=trace_id).items
-    if as_json:
-        print_json(trace)
-        return
-    _print_summary(trace)
-    print_learned(trace, runs)
-    for event in trace.events:
-        print_text()
-        _print_event(event, full)
+    trace_id = _find_trace(client, trace_id, project)
+    trace = client.traces.get(trace_id)
+    if len(trace.events) < trace.event_count:
+        trace.events = list(client.traces.events.list(trace_id))
+
+    def show() -> None:
+        _print_summary(trace)
+        print_learned(trace, client.runs.list(trace_id=trace_id).items)
+        for event in trace.events:
+            print_text()
+            _print_event(event, full)
+
+    return Output(trace, show)
 
 
-@trace_commands.command("outcome")
+@command(trace_commands, "outcome")
 def record_outcome(
+    client: Client,
     trace_id: TraceId,
-    outcome: Annotated[Outcome, typer.Argument(metavar="OUTCOME", help="How the run ended.")],
+    outcome: Annotated[OutcomeType, typer.Argument(metavar="OUTCOME", help="How the run ended.")],
     project: TraceProject = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Record how an agent run ended. Hansei then learns from it."""
-    with open_client() as client:
-        trace_id = _find_trace(client, trace_id, project)
-        receipt = client.traces.record_outcome(trace_id, outcome.value)
-    if as_json:
-        print_json(receipt)
-    else:
-        print_message(f"Recorded. Learning run: {receipt.run_id or 'none'}.")
+    trace_id = _find_trace(client, trace_id, project)
+    receipt = client.traces.record_outcome(trace_id, outcome)
+    return Output(receipt, f"Recorded. Learning run: {receipt.run_id or 'none'}.")
 
 
-@trace_commands.command("delete")
+@command(trace_commands, "delete")
 def delete_trace(
+    client: Client,
     trace_id: TraceId,
     project: TraceProject = None,
     reason: Annotated[str | None, typer.Option(help="Stored with the tombstone.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Delete a trace for good. The lessons learned from it stay."""
-    with open_client() as client:
-        trace_id = _find_trace(client, trace_id, project)
-        client.traces.delete(trace_id, reason=reason)
-    if as_json:
-        print_json({"deleted": trace_id})
-    else:
-        print_text(
-            f"Deleted. Its lessons stay; to remove them too: `hansei erase trace {trace_id}`"
-        )
+    trace_id = _find_trace(client, trace_id, project)
+    client.traces.delete(trace_id, reason=reason)
+    text = f"Deleted. Its lessons stay; to remove them too: `hansei erase trace {trace_id}`"
+    return Output({"deleted": trace_id}, text)
 
 
-def _find_trace(client: Hansei, given: str, project: str | None) -> str:
+def _find_trace(client: Client, given: str, project: str | None) -> str:
     """The ID of the trace with this ID or `external_id`. Raises `NotFoundError`."""
     for trace in client.traces.list(external_id=given, project_id=project, limit=1):
         return trace.id
@@ -152,12 +125,8 @@ def _find_trace(client: Hansei, given: str, project: str | None) -> str:
 
 
 def _print_summary(trace: TraceWithEvents) -> None:
-    facts = [
-        trace.id,
-        trace.outcome or "no outcome",
-        trace.state,
-        format_age(trace.created_at),
-    ]
+    age = format_age(trace.created_at)
+    facts = [trace.id, trace.outcome or "no outcome", trace.state, age]
     print_text(" · ".join(facts), style="bold")
     if conflict := trace.conflict:
         sides = f"reported {conflict.reported}, the declared check found {conflict.check}"
@@ -173,9 +142,7 @@ def _print_summary(trace: TraceWithEvents) -> None:
         "answer": trace.generated_answer,
         "used bullets": ", ".join(trace.used_bullet_keys),
     }
-    for name, value in fields.items():
-        if value:
-            print_text(f"{name}: {truncate(value, MAX_EVENT_LENGTH)}")
+    print_fields({name: truncate(value or "", MAX_EVENT_LENGTH) for name, value in fields.items()})
 
 
 def _print_event(event: TraceEvent, full: bool) -> None:

@@ -11,13 +11,14 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from hansei._file_limit import MAX_SETTINGS_BYTES, read_file
 from hansei._model import Json
 from hansei.errors import BadRequestError
 
 Scope = Literal["user", "project", "local"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "SubagentStop", "SessionEnd")
 HOOK_TIMEOUT_SECONDS = 15

@@ -1,4 +1,4 @@
-"""`hansei analytics` against the service: table, sparkline, CSV, JSON and SQL."""
+"""`hansei analytics` against the service: table, CSV, JSON and SQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bench.analytics_rows import SAMPLE, fill
-from hansei.cli.analytics import sparklines
 from hansei.cli.main import app
 from tests.conftest import Database, TestTenant
 
@@ -43,11 +42,6 @@ async def test_answers(command: Command) -> None:
     assert lines[0].startswith("Which bullets gained the most")
     assert lines[2].startswith("support   mis-00005")
     assert "There are more rows." in table.stderr
-    sizes = (await command("playbook_sizes", *JULY)).stdout.splitlines()
-    assert sizes[-1].startswith("support: active_count  ")
-    assert "█" in sizes[-1]
-    funnel = (await command("funnel", *JULY, "--limit", "1000")).stdout.splitlines()
-    assert sum(line.startswith("support: ") for line in funnel) == 8
 
 
 async def test_formats(command: Command) -> None:
@@ -68,15 +62,3 @@ async def test_formats(command: Command) -> None:
         1,
         True,
     )
-
-
-def test_sparkline_starts_at_zero() -> None:
-    rows = [
-        {"playbook": "p", "day": f"2025-07-0{day}", "cost_usd": usd, "model": model}
-        for day, usd, model in ((1, 2.0, "a"), (1, 2.0, "b"), (2, 0.0, "a"), (3, 8.0, "a"))
-    ]
-    assert sparklines("costs", rows) == {"p: cost_usd": "▅▁█  highest 8"}
-    assert sparklines("movers", rows) == {}
-    assert sparklines("costs", [row | {"cost_usd": None} for row in rows[:1]]) == {
-        "p: cost_usd": "▁  highest 0"
-    }
