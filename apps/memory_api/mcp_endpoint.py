@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hansei.client import AsyncHansei
+from hansei.async_client import AsyncHansei
 from memory_api.api.bodies import MAX_BODY, BodyStream, read_body
 from memory_api.api.deps import api_state_of, authenticate
 from memory_api.core.errors import NotFound, PayloadTooLarge, Unauthorized

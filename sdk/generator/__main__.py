@@ -1,4 +1,6 @@
-"""Writes the models and the resources of the Python client from `openapi.json`: `make client`."""
+"""Writes the models and the resources of the Python client from `openapi.json`, and the synchronous
+client from the asynchronous one: `make client`.
+"""
 
 # pyright: basic
 # The document is JSON of any form.
@@ -13,6 +15,7 @@ from pathlib import Path
 from sdk.generator.models import generate_models, generate_params
 from sdk.generator.resources import generate_resources
 from sdk.generator.schemas import expanded
+from sdk.generator.synchronous import to_synchronous
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "sdk" / "hansei"
@@ -24,9 +27,15 @@ def generate() -> dict[str, str]:
     texts = {
         "models.py": generate_models(document),
         "params.py": generate_params(document),
-        "resources.py": generate_resources(document, is_async=False),
-        "async_resources.py": generate_resources(document, is_async=True),
+        "async_resources.py": generate_resources(document),
+        **{
+            name: (PACKAGE / name).read_text(encoding="utf-8")
+            for name in ("async_client.py", "_async_resource.py")
+        },
     }
+    for name, text in list(texts.items()):
+        if "async_" in name:
+            texts[name.replace("async_", "")] = to_synchronous(text)
     return {name: _format(name, text) for name, text in texts.items()}
 
 

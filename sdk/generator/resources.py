@@ -30,19 +30,18 @@ HIDDEN = frozenset(("tenant_id", "cursor", "Idempotency-Key", "Prefer", "Last-Ev
 IMPORTS = """
 from __future__ import annotations
 
-from collections.abc import {generator}, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from os import PathLike
 from typing import Any, Literal, Unpack
 
 from hansei import _flows, _operations, params
-from hansei._pages import {pager}
 from hansei._request import (
     OMIT, Id, Omit, RequestOptions, api_path, check_options, get_request, list_request,
     read_request, whole_list_request, write_request,
 )
-from hansei._resource import {client}, {prefix}Resource
+from hansei._async_resource import AsyncClient, AsyncPager, AsyncResource
 {names}
 """
 
@@ -75,8 +74,8 @@ class Method:
     raw_signature: str = ""
 
 
-def generate_resources(document: Schema, *, is_async: bool) -> str:
-    """The module of the sync or the async resources."""
+def generate_resources(document: Schema) -> str:
+    """The module of the resources for asyncio."""
     functions, modules = _read_functions()
     found = {item["operationId"]: (verb, path, item) for verb, path, item in operations(document)}
     classes: list[str] = []
@@ -87,20 +86,13 @@ def generate_resources(document: Schema, *, is_async: bool) -> str:
             else _from_operation(document, path, name, value, *found[value.partition(":")[0]])
             for name, value in methods.items()
         ]
-        classes.append(_write_class(path, described, is_async))
-    text = "\n\n".join(classes) + _write_root(is_async)
+        classes.append(_write_class(path, described))
+    text = "\n\n".join(classes) + _write_root()
     modules = dict.fromkeys(document["components"]["schemas"], "hansei.models") | modules
     names = set(re.findall(r"(?<![.\w])[A-Z]\w+", re.sub(r'""".*?"""', "", text, flags=re.S)))
     imports = [f"from {modules[name]} import {name}" for name in sorted(names & modules.keys())]
-    prefix = "Async" if is_async else ""
-    header = IMPORTS.format(
-        prefix=prefix,
-        client="AsyncClient" if is_async else "SyncClient",
-        generator="AsyncGenerator" if is_async else "Generator",
-        pager="AsyncPager" if is_async else "Page",
-        names="\n".join(imports),
-    )
-    title = f"The resources of `{prefix}Hansei`."
+    header = IMPORTS.format(names="\n".join(imports))
+    title = "The resources of `AsyncHansei`."
     note = "Generated from `openapi.json` by `make client`; do not edit."
     return f'"""{title}\n\n{note}\n"""\n{header}\n\n{text}'
 
@@ -297,28 +289,28 @@ def _from_function(name: str, module: str, node: ast.FunctionDef) -> Method:
     )
 
 
-def _write_class(path: str, methods: list[Method], is_async: bool) -> str:
-    name = class_name(path, is_async)
-    lines = [f"class {name}({'Async' if is_async else ''}Resource):"]
+def _write_class(path: str, methods: list[Method]) -> str:
+    name = _class_name(path)
+    lines = [f"class {name}(AsyncResource):"]
     lines.append(f'    """`client.{path}`."""\n')
     for child in _children(path):
-        lines += _property(child, is_async)
+        lines += _property(child)
     for method in methods:
-        lines += [textwrap.indent(_write_method(method, is_async), "    "), ""]
+        lines += [textwrap.indent(_write_method(method), "    "), ""]
     return "\n".join(lines) + "\n"
 
 
-def class_name(path: str, is_async: bool) -> str:
+def _class_name(path: str) -> str:
     words = path.replace(".", "_").split("_")
-    return ("Async" if is_async else "") + "".join(map(str.capitalize, words)) + "Resource"
+    return "Async" + "".join(map(str.capitalize, words)) + "Resource"
 
 
 def _children(path: str) -> list[str]:
     return [each for each in RESOURCES if each.rpartition(".")[0] == path]
 
 
-def _property(path: str, is_async: bool, client: str = "self._client") -> list[str]:
-    name = class_name(path, is_async)
+def _property(path: str, client: str = "self._client") -> list[str]:
+    name = _class_name(path)
     attribute = path.rpartition(".")[2]
     return [
         "    @cached_property",
@@ -328,20 +320,16 @@ def _property(path: str, is_async: bool, client: str = "self._client") -> list[s
     ]
 
 
-def _write_root(is_async: bool) -> str:
-    prefix = "Async" if is_async else "Sync"
-    name = "AsyncResources" if is_async else "Resources"
-    lines = [f"\n\nclass {name}({prefix}Client):"]
-    lines.append(
-        f'    """All resources, as attributes of `{"Async" if is_async else ""}Hansei`."""\n'
-    )
+def _write_root() -> str:
+    lines = ["\n\nclass AsyncResources(AsyncClient):"]
+    lines.append('    """All resources, as attributes of `AsyncHansei`."""\n')
     for path in _children(""):
-        lines += _property(path, is_async, client="self")
+        lines += _property(path, client="self")
     return "\n".join(lines) + "\n"
 
 
-def _write_method(method: Method, is_async: bool) -> str:
-    word, returned, call = _forms(method, is_async)
+def _write_method(method: Method) -> str:
+    word, returned, call = _forms(method)
     signature = f"self, {method.raw_signature}" if method.raw_signature else _signature(method)
     if method.has_options:
         separator = "" if signature.endswith("self, ") else ", "
@@ -350,22 +338,19 @@ def _write_method(method: Method, is_async: bool) -> str:
     check = f"    check_options(options, self.{method.name})\n" if options else ""
     return (
         f"{word}def {method.name}({signature}) -> {returned}:\n"
-        f"{textwrap.indent(_docstring(method, is_async), '    ')}\n{check}"
+        f"{textwrap.indent(_docstring(method), '    ')}\n{check}"
         f"    return {call}({method.request}{options})"
     )
 
 
-def _forms(method: Method, is_async: bool) -> tuple[str, str, str]:
+def _forms(method: Method) -> tuple[str, str, str]:
     """`async `, the annotation of the result, and what executes the request."""
     if method.kind == "list":
-        return "", f"{'AsyncPager' if is_async else 'Page'}[{method.result}]", "self._list"
+        return "", f"AsyncPager[{method.result}]", "self._list"
     if method.kind == "iterate":
-        result = f"AsyncGenerator[{method.result}]" if is_async else f"Generator[{method.result}]"
-        return "", result, "self._iterate"
+        return "", f"AsyncGenerator[{method.result}]", "self._iterate"
     function = "self._run" if method.kind == "run" else "self._send"
-    if is_async:
-        return "async ", method.result, f"await {function}"
-    return "", method.result, function
+    return "async ", method.result, f"await {function}"
 
 
 def _signature(method: Method) -> str:
@@ -374,7 +359,7 @@ def _signature(method: Method) -> str:
     return ", ".join(["self", *positional, *(["*", *named] if named else [])])
 
 
-def _docstring(method: Method, is_async: bool) -> str:
+def _docstring(method: Method) -> str:
     paragraphs = [_filled(part) for part in method.description.split("\n\n")]
     described = [each for each in method.arguments if each.description]
     if described:
@@ -385,10 +370,8 @@ def _docstring(method: Method, is_async: bool) -> str:
         ]  # fmt: skip
         paragraphs.append("\n".join(["Args:", *lines]))
     if method.example:
-        example = method.example
-        if is_async:
-            starts = example.startswith("for ")
-            example = f"async {example}" if starts else f"await {example}"
+        word = "async" if method.example.startswith("for ") else "await"
+        example = f"{word} {method.example}"
         paragraphs.append("Example:\n" + textwrap.indent(example, "    "))
     text = "\n\n".join(paragraphs).replace("\\", "\\\\")
     return f'"""{text}\n"""' if "\n" in text else f'"""{text}"""'

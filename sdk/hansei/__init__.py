@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
     from hansei import testing
-    from hansei.client import AsyncHansei, Hansei
+    from hansei.async_client import AsyncHansei
+    from hansei.client import Hansei
     from hansei.errors import HanseiError
     from hansei.evaluation.evaluate import evaluate
     from hansei.recording.decorators import tool, traced
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AsyncHansei": "hansei.client",
+    "AsyncHansei": "hansei.async_client",
     "Hansei": "hansei.client",
     "HanseiError": "hansei.errors",
     "evaluate": "hansei.evaluation.evaluate",

@@ -12,10 +12,10 @@ from os import PathLike
 from typing import Any, Literal, Unpack
 
 from hansei import _flows, _operations, params
+from hansei._async_resource import AsyncClient, AsyncPager, AsyncResource
 from hansei._flows import ImportedTrace
 from hansei._ndjson import Source
 from hansei._operations import AgentEvent, ExecutionState, Playbook, PointInTime
-from hansei._pages import AsyncPager
 from hansei._request import (
     OMIT,
     Id,
@@ -29,7 +29,6 @@ from hansei._request import (
     whole_list_request,
     write_request,
 )
-from hansei._resource import AsyncClient, AsyncResource
 from hansei.models import (
     AgentCalibration,
     AgentExecution,

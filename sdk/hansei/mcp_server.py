@@ -32,7 +32,7 @@ from mcp.types import (
 )
 from pydantic import Field
 
-from hansei.client import AsyncHansei
+from hansei.async_client import AsyncHansei
 from hansei.errors import HanseiError, NotFoundError
 from hansei.mcp_results import (
     Advice,

@@ -15,7 +15,6 @@ from hansei import _flows, _operations, params
 from hansei._flows import ImportedTrace
 from hansei._ndjson import Source
 from hansei._operations import AgentEvent, ExecutionState, Playbook, PointInTime
-from hansei._pages import Page
 from hansei._request import (
     OMIT,
     Id,
@@ -29,7 +28,7 @@ from hansei._request import (
     whole_list_request,
     write_request,
 )
-from hansei._resource import Resource, SyncClient
+from hansei._resource import Client, Page, Resource
 from hansei.models import (
     AgentCalibration,
     AgentExecution,
@@ -3777,7 +3776,7 @@ class WorkflowResource(Resource):
         )
 
 
-class Resources(SyncClient):
+class Resources(Client):
     """All resources, as attributes of `Hansei`."""
 
     @cached_property

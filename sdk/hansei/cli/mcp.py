@@ -12,7 +12,7 @@ import hansei
 from hansei.cli.terminal import print_message
 
 if TYPE_CHECKING:
-    from hansei.client import AsyncHansei
+    from hansei.async_client import AsyncHansei
 
 
 def run_mcp() -> None:

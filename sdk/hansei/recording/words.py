@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from hansei.client import MAX_RETRIES, TIMEOUT_SECONDS, Hansei
+from hansei._settings import MAX_RETRIES, TIMEOUT_SECONDS
+from hansei.client import Hansei
 from hansei.errors import NotFoundError
 from hansei.models import (
     MemoryKind,

@@ -301,7 +301,7 @@ async def test_unknown_playbook_is_reported_in_one_line(playbook: Command) -> No
         assert done.exit_code == 1
         assert done.stdout == ""
         assert done.stderr.startswith(
-            "error: Playbook not found: playbooks/nope. Run `hansei playbook list`"
+            "error: Playbook not found: playbooks/nope.\nRun `hansei playbook list`"
         )
     done = await playbook("render", "nope")
     assert (done.exit_code, done.stdout) == (0, "")
