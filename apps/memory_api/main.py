@@ -24,6 +24,7 @@ from memory_api.core.settings import Settings
 from memory_api.curation.router import router as curation_router
 from memory_api.erasures.router import router as erasures_router
 from memory_api.evaluation.router import router as evaluation_router
+from memory_api.evaluation_reports.router import router as evaluation_reports_router
 from memory_api.grace.config import load_config
 from memory_api.grace.router import router as grace_router
 from memory_api.maintenance.retention.router import router as retention_router
@@ -60,7 +61,7 @@ ROUTERS = (
     *(playbooks_router, history_router, proposals_router),
     *(bullets_router, verdicts_router, effects_router, curation_router),
     *(collections_router, document_router, grace_router),
-    *(webhooks_router, workflow_router, console_router),
+    *(evaluation_reports_router, webhooks_router, workflow_router, console_router),
 )
 
 OWN_SPANS: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}

@@ -20,6 +20,24 @@ create table sql_credentials (
     constraint sql_credentials_pkey primary key (tenant_id)
 );
 
+-- Reports of `hansei eval` that were published. `created_at` is the time of the plan.
+create table evaluation_reports (
+    tenant_id uuid not null,
+    id uuid not null,
+    project_id text not null,
+    evaluation_id text not null,
+    playbook text,
+    summary jsonb default '{}' not null,
+    report jsonb default '{}' not null,
+    actor text not null,
+    created_at timestamptz not null,
+    published_at timestamptz default now() not null,
+    constraint evaluation_reports_pkey primary key (tenant_id, id),
+    constraint evaluation_reports_tenant_id_project_id_evaluation_id_key unique (tenant_id, project_id, evaluation_id)
+);
+
+create index evaluation_reports_created_at_idx on evaluation_reports (tenant_id, project_id, created_at desc, id desc);
+
 -- Statements that people saved in the console.
 create table saved_statements (
     tenant_id uuid not null,

@@ -30,7 +30,7 @@ WRITABLE_TABLES = (
     *("memory_entities", "memory_clusters", "collections", "documents", "document_parts"),
     *("document_pages", "agent_runs", "agent_steps", "agent_events", "interventions"),
     *("agent_calibrations", "retrieval_secrets", "console_sessions", "webhooks"),
-    *("webhook_deliveries", "saved_statements", "response_mentions"),
+    *("webhook_deliveries", "saved_statements", "response_mentions", "evaluation_reports"),
 )
 
 DROP_STATEMENTS = """

@@ -47,6 +47,12 @@ RESOURCES: dict[str, dict[str, str]] = {
         "delete": "delete_document",
     },
     "erasures": {"create": "create_erasure", "list": "list_erasures", "get": "get_erasure"},
+    "evaluation_reports": {
+        "create": "create_evaluation_report",
+        "list": "list_evaluation_reports",
+        "get": "get_evaluation_report",
+        "delete": "delete_evaluation_report",
+    },
     "health": {"get": "get_health", "ready": "check_readiness"},
     "maintenance": {"list": "list_maintenance_tasks", "start": "start_maintenance"},
     "memories": {

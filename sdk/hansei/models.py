@@ -260,6 +260,39 @@ ErrorCategory: TypeAlias = Literal[
 ]
 
 
+class EvaluationReport(Model):
+    """A published report."""
+
+    id: str
+    project_id: str
+    evaluation_id: str
+    playbook: str | None
+    """The playbook that the memory started from."""
+    summary: dict[str, Any]
+    """`report` without what is long."""
+    actor: str
+    created_at: str
+    """When the plan was written."""
+    published_at: str
+
+
+class EvaluationReportDetails(Model):
+    """A published report with its content."""
+
+    id: str
+    project_id: str
+    evaluation_id: str
+    playbook: str | None
+    """The playbook that the memory started from."""
+    summary: dict[str, Any]
+    """`report` without what is long."""
+    actor: str
+    created_at: str
+    """When the plan was written."""
+    published_at: str
+    report: dict[str, Any]
+
+
 EventType: TypeAlias = Literal[
     "tool_call",
     "tool_response",

@@ -55,6 +55,8 @@ from hansei.models import (
     Erasure,
     ErasureTarget,
     ErrorCategory,
+    EvaluationReport,
+    EvaluationReportDetails,
     Fusion,
     GenerateReflectionResponse,
     Health,
@@ -1008,6 +1010,87 @@ class ErasuresResource(Resource):
         """
         check_options(options, self.get)
         return self._send(get_request(api_path("erasures", erasure_id), Erasure), options)
+
+
+class EvaluationReportsResource(Resource):
+    """`client.evaluation_reports`."""
+
+    def create(
+        self,
+        report: Mapping[str, Any],
+        *,
+        project_id: str | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> EvaluationReport:
+        """Stores a report of `hansei eval`, which the console shows. A report of the same
+        evaluation is replaced. The body has at most 1 MB.
+
+        Args:
+            report: The content of `report.json`.
+
+        Example:
+            client.evaluation_reports.create()
+        """
+        check_options(options, self.create)
+        return self._send(
+            write_request(
+                "POST",
+                api_path("evaluation-reports"),
+                EvaluationReport,
+                {"report": report, "project_id": project_id},
+            ),
+            options,
+        )
+
+    def list(
+        self,
+        *,
+        project_id: str | None = None,
+        limit: int | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Page[EvaluationReport]:
+        """Lists the reports of a project, the newest evaluation first.
+
+        Args:
+            project_id: Project. Default: the project of the key, else `default`.
+            limit: Maximum number of items. Default: all.
+
+        Example:
+            for item in client.evaluation_reports.list():
+                ...
+        """
+        check_options(options, self.list)
+        return self._list(
+            list_request(
+                api_path("evaluation-reports"),
+                EvaluationReport,
+                limit,
+                params={"project_id": project_id},
+            ),
+            options,
+        )
+
+    def get(self, report_id: Id, **options: Unpack[RequestOptions]) -> EvaluationReportDetails:
+        """Returns a report with its content.
+
+        Example:
+            client.evaluation_reports.get()
+        """
+        check_options(options, self.get)
+        return self._send(
+            get_request(api_path("evaluation-reports", report_id), EvaluationReportDetails), options
+        )
+
+    def delete(self, report_id: Id, **options: Unpack[RequestOptions]) -> None:
+        """Deletes a report for good.
+
+        Example:
+            client.evaluation_reports.delete()
+        """
+        check_options(options, self.delete)
+        return self._send(
+            write_request("DELETE", api_path("evaluation-reports", report_id), None), options
+        )
 
 
 class HealthResource(Resource):
@@ -3806,6 +3889,10 @@ class Resources(Client):
     @cached_property
     def erasures(self) -> ErasuresResource:
         return ErasuresResource(self)
+
+    @cached_property
+    def evaluation_reports(self) -> EvaluationReportsResource:
+        return EvaluationReportsResource(self)
 
     @cached_property
     def health(self) -> HealthResource:

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from httpx2 import AsyncClient
 
 from memory_api.commands.export_openapi import openapi_text
+from memory_api.evaluation_reports.schemas import CREATE_EXAMPLE as REPORT
 from tests.rules.test_route_auth import NEEDS, OPEN
 from tests.support.api_calls import new_key, new_memory, new_trace
 from tests.support.cases import each_case
@@ -199,12 +200,17 @@ async def new_ids(api: AsyncClient) -> dict[str, str]:
         **await new_playbook(api),
         **await new_document(api),
         "webhook_id": await new_webhook(api),
+        "report_id": await new_report(api),
         "delivery_id": str(UUID(int=7)),
     }
 
 
 async def new_webhook(api: AsyncClient) -> str:
     return (await api.post("/api/v1/webhooks", json={"url": "https://192.0.2.1/"})).json()["id"]
+
+
+async def new_report(api: AsyncClient) -> str:
+    return (await api.post("/api/v1/evaluation-reports", json=REPORT)).json()["id"]
 
 
 async def new_erasure(api: AsyncClient) -> str:

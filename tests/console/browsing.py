@@ -44,6 +44,8 @@ def pages_of(sample: Sample) -> dict[str, str]:
         "collection": "/console/collections/handbook",
         "analytics": "/console/analytics",
         "answer": "/console/analytics/verdicts",
+        "evaluations": "/console/evaluations",
+        "evaluation": f"/console/evaluations/{sample.report}",
         "sql": "/console/sql",
         "costs": "/console/costs",
         "keys": "/console/keys",

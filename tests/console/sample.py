@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx2
 
+from tests.support.evaluation_report import evaluation_report
+
 PLAYBOOK = "/api/v1/playbooks/support"
 TEXTS = [
     ("STRATEGIES", "Before calling `cancel_order`, call `get_order` and read `status`. Only a pending order can be canceled."),
@@ -51,6 +53,7 @@ class Sample:
     traces: list[str]
     runs: list[str]
     agent_runs: list[str]
+    report: str
     playbook: str = "support"
     query: str = "refund+an+order"
 
@@ -108,7 +111,14 @@ async def fill_sample(api: httpx2.AsyncClient, writer_key: str) -> Sample:
     )
     await _send(api, "PATCH", PLAYBOOK, {"review_mode": "off"})
     agent_runs = await ask_agent(api)
-    return Sample(keys, traces, [receipt["run_id"] for receipt in receipts], agent_runs)
+    runs = [receipt["run_id"] for receipt in receipts]
+    return Sample(keys, traces, runs, agent_runs, await publish_report(api))
+
+
+async def publish_report(api: httpx2.AsyncClient) -> str:
+    """The ID of a published report of `hansei eval`."""
+    url = "/api/v1/evaluation-reports"
+    return (await _send(api, "POST", url, {"report": evaluation_report()}))["id"]
 
 
 async def ask_agent(api: httpx2.AsyncClient) -> list[str]:

@@ -43,7 +43,7 @@ from memory_api.demo.tenant import create_demo_tenant
 from memory_api.main import create_app
 from memory_api.worker import RUN_STEPS, process_ticket
 from tests.console.browsing import CHROMIUM_FLAGS, log_in, open_whole_page, pages_of
-from tests.console.sample import Sample, ask_agent
+from tests.console.sample import Sample, ask_agent, publish_report
 from tests.support import postgres
 from tests.support.tickets import waiting_tickets
 
@@ -119,7 +119,9 @@ async def find_sample(api: httpx2.AsyncClient) -> Sample:
     runs = await ids("/api/v1/runs", kind="reflect")
     keys = ["ctx-00001", "mis-00002", "ctx-00003", "ctx-00004"]
     agent_runs = await ask_agent(api)
-    return Sample(keys, traces, runs, agent_runs, "orders", "add+30+pieces+to+an+order")
+    report = await publish_report(api)
+    query = "add+30+pieces+to+an+order"
+    return Sample(keys, traces, runs, agent_runs, report, "orders", query)
 
 
 async def take_pictures(

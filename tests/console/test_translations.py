@@ -6,9 +6,13 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 
-from babel.messages.extract import extract_from_dir
+from babel.messages.extract import extract_from_dir, extract_from_file
 
+from hansei.evaluation import demo, notes, text_report
+from hansei.evaluation.plan import PHASES
+from hansei.evaluation.report_format import PRIMARY_LABELS
 from hansei.nothing_learned import (
     CONFIRMATION_RULE,
     NO_LESSON,
@@ -33,12 +37,14 @@ def texts_of_code() -> Texts:
     options = {"templates/**.html": {"trim_blocks": "true", "lstrip_blocks": "true"}}
     found: Texts = {question_title(question) for question in Question}
     found |= {*WhyNothing, NO_LESSON, NO_LESSON_BY_RULES, CONFIRMATION_RULE}
-    for _file, _line, text, _comments, _context in extract_from_dir(
-        str(FOLDER.parent),
-        methods,
-        options,
-        keywords={"_": None, "N_": None, "gettext": None, "ngettext": (1, 2)},
-    ):
+    found |= {demo.TITLE, *PHASES.values(), *PRIMARY_LABELS, *text_report.GAINS.values()}
+    keywords = {"_": None, "N_": None, "gettext": None, "ngettext": (1, 2)}
+    reports = (
+        extract_from_file("python", str(module.__file__), keywords=keywords)
+        for module in (notes, text_report)
+    )
+    pages = extract_from_dir(str(FOLDER.parent), methods, options, keywords=keywords)
+    for text in (each[-3] for each in chain(pages, *reports)):
         found.add((text[0], text[1]) if isinstance(text, tuple) else text)
     return found
 

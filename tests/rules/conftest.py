@@ -15,6 +15,7 @@ import pytest
 from fastapi import FastAPI
 
 from memory_api.core.db import Sessions
+from memory_api.evaluation_reports.schemas import CREATE_EXAMPLE as REPORT
 from memory_api.playbooks.queries import count_uses
 from memory_api.runtime import Runtime
 from tests.conftest import Database, create_test_tenant
@@ -97,7 +98,8 @@ async def two_tenants(
 
 
 async def use_console(api: httpx2.AsyncClient, key: str) -> None:
-    """Log in, and save a statement on the SQL page."""
+    """Publish a report, log in, and save a statement on the SQL page."""
+    (await api.post("/api/v1/evaluation-reports", json=REPORT)).raise_for_status()
     page = await api.get("/console/login")
     token = page.text.split('name="csrf" value="')[1].split('"')[0]
     answer = await api.post("/console/login", data={"csrf": token, "key": key})

@@ -52,6 +52,7 @@ TAGS = (
     {"name": "playbooks", "description": "Playbooks: bullets for a prompt, with versions."},
     {"name": "bullets", "description": "Entries of a playbook, their verdicts and effects."},
     {"name": "analytics", "description": "Questions about the evolution of playbooks."},
+    {"name": "evaluation-reports", "description": "Reports of `hansei eval`."},
     {"name": "collections", "description": "Documents, split into chunks that searches find."},
     {"name": "agents", "description": "An agent that plans, searches, answers and asks (GRACE)."},
     {"name": "webhooks", "description": "Addresses of yours that receive events."},

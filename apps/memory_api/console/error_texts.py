@@ -35,6 +35,7 @@ FIELD_LABELS: Mapping[str, str] = {
 MISSING: Mapping[str, str] = {
     "trace_id": N_("There is no such trace."),
     "run_id": N_("There is no such run."),
+    "report_id": N_("There is no such report."),
     "agent_run_id": N_("There is no such question."),
     "question": N_("There is no such question."),
 }
@@ -47,6 +48,7 @@ KNOWN_ERRORS = (
     N_("Agent run not found."),
     N_("Proposal not found."),
     N_("API key not found."),
+    N_("Report not found."),
     N_("Resource not found."),
     N_("Version not found."),
     N_("Must not be empty."),

@@ -29,6 +29,7 @@ NAVIGATION = (
     NavigationItem(("agent-runs",), N_("Ask")),
     NavigationItem(("collections",), N_("Collections")),
     NavigationItem(("analytics",), N_("Analytics")),
+    NavigationItem(("evaluations",), N_("Evaluations")),
     NavigationItem(("sql",), N_("SQL")),
     NavigationItem(("costs",), N_("Costs")),
     NavigationItem(("keys",), N_("API keys"), scope="admin"),

@@ -17,6 +17,7 @@ from memory_api.console.bullets.router import router as bullets_router
 from memory_api.console.collections.router import router as collections_router
 from memory_api.console.costs.router import router as costs_router
 from memory_api.console.error_texts import NO_PAGE
+from memory_api.console.evaluations.router import router as evaluations_router
 from memory_api.console.keys.router import router as keys_router
 from memory_api.console.overview.router import router as overview_router
 from memory_api.console.pages import (
@@ -55,7 +56,7 @@ from memory_api.maintenance.retention.queries import list_projects
 PAGES = (
     *(overview_router, playbooks_router, bullets_router, review_router, timeline_router),
     *(traces_router, runs_router, agent_runs_router, collections_router),
-    *(analytics_router, sql_router, costs_router, keys_router),
+    *(analytics_router, evaluations_router, sql_router, costs_router, keys_router),
 )
 """The routers of the pages."""
 SUGGESTED_PROJECTS = 200

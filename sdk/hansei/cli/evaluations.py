@@ -11,7 +11,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
 from hansei._model import Json
-from hansei.cli.options import AsJson
+from hansei.cli.options import AsJson, Project
 from hansei.cli.terminal import (
     format_count,
     format_usd,
@@ -25,13 +25,12 @@ from hansei.cli.terminal import (
 from hansei.errors import EvaluationError, HanseiError
 from hansei.evaluation import demo, evaluate
 from hansei.evaluation.dry_run import describe_run
-from hansei.evaluation.html_report import plan_line, protocol_line
 from hansei.evaluation.plan import Plan, Protocol, load_plan, make_plan
 from hansei.evaluation.presets import PRESETS, load_preset
 from hansei.evaluation.report import build_report
 from hansei.evaluation.runner import Limits, Progress, Stopped
 from hansei.evaluation.tasks import Task, read_tasks
-from hansei.evaluation.text_report import headline, sections
+from hansei.evaluation.text_report import headline, plan_line, protocol_line, sections
 
 evaluation_commands = typer.Typer(
     name="eval",
@@ -215,6 +214,21 @@ def show_report(
     """Print the report of a run again."""
     report = build_report(folder)
     print_json(report) if as_json else print_report(report)
+
+
+@evaluation_commands.command("publish")
+def publish_report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run.")], project: Project = None
+) -> None:
+    """Send the report of a run to the service: the page Evaluations of the console shows it.
+
+    The report has the IDs of your tasks, not their texts or the answers. Publishing the same run
+    again replaces it.
+    """
+    report = build_report(folder)
+    with open_client() as client:
+        published = client.evaluation_reports.create(report=report, project_id=project)
+        print_text(f"Published: {client.url}/console/evaluations/{published.id}")
 
 
 def _run(plan: Plan, folder: Path, limits: Limits, *, as_json: bool) -> None:

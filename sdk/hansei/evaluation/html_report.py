@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from hansei._model import Json
-from hansei.evaluation.text_report import Section, headline, sections
+from hansei.evaluation.text_report import Section, headline, plan_line, sections
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 300, 48, 12, 12, 32
 STYLE = """
@@ -44,25 +44,6 @@ def format_html(report: Json) -> str:
         "</html>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def plan_line(report: Json) -> str:
-    plan = report["plan"]
-    return (
-        f"{protocol_line(plan, report['tasks'])} The plan was written on {plan['created_at']}, "
-        f"before the first call; SHA-256 {plan['sha256']}, without its ID and time "
-        f"{plan['repeated_sha256']}."
-    )
-
-
-def protocol_line(plan: Json, tasks: Json) -> str:
-    protocol = plan["protocol"]
-    counts = f"{tasks['stream']} tasks in the stream, {tasks['held_out']} held out"
-    options = f"repeats: {protocol['repeats']}; seed {protocol['seed']}"
-    return (
-        f"{counts}, {tasks['controls']} controls; windows of {plan['window']}; {options}; "
-        f"feedback: {protocol['feedback']}; agent: {plan['agent'] or 'none'}."
-    )
 
 
 def _section(section: Section) -> str:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hansei._model import Json
-from hansei.evaluation import demo
-from hansei.evaluation.memory import PLAYBOOK
+from hansei.evaluation.notes import find_notes
 from hansei.evaluation.plan import PHASES, Plan, load_plan
 from hansei.evaluation.records import read_answers, read_learning
+from hansei.evaluation.report_format import PRIMARY_LABELS
 from hansei.evaluation.runner import call_key
 from hansei.evaluation.statistics import mean_interval, paired_difference, wilson_interval
-from hansei.nothing_learned import CONFIRMATION_RULE
 
 DELTA = 0.05
 """The report states how many tasks a difference of this size needs."""
@@ -46,7 +45,7 @@ class Report:
         def primary(record: Json) -> bool:
             return record["phase"] == phase and record["window"] >= window
 
-        return {
+        report: Json = {
             "plan": {name: value for name, value in plan.items() if name != "orders"},
             "tasks": self._plan.task_counts,
             "calls": {"done": len(self._answers), "planned": plan["calls"]},
@@ -80,8 +79,8 @@ class Report:
                 for r in self._answers
                 if r["error"]
             ],
-            "notes": self._notes(),
         }
+        return {**report, "notes": find_notes(report)}
 
     def _is_fair_control(self, record: Json) -> bool:
         return record["task_id"] in self._controls and record["phase"] != "second"
@@ -235,29 +234,6 @@ class Report:
             for window, by_arm in sorted(windows.items())
         ]
 
-    def _notes(self) -> list[str]:
-        """What a reader must know before the figures."""
-        notes = [demo.TITLE] if self._plan.agent == demo.AGENT else []
-        planned = self._plan.to_json()["calls"]
-        if len(self._answers) < planned:
-            notes.append(f"INCOMPLETE: {len(self._answers)} of {planned} calls were made.")
-        for row in (self._advice(arm) for arm in self._plan.protocol.arms if arm != "none"):
-            if row["measures_nothing"]:
-                notes.append(
-                    f"NO ADVICE: the arm `{row['arm']}` never got any. It measures nothing."
-                )
-            elif row["cited"] == 0 and not row["followed"]:
-                notes.append(
-                    f"ADVICE NEVER CITED: `{row['arm']}` got advice in {row['rendered']} of "
-                    f"{row['calls']} calls, and the agent named no bullet. "
-                    + ("No reflection found that one was followed." if row["judged"] else "")
-                )
-        if learning := self._learning_summary():
-            notes += _learning_notes(learning)
-        if failed := sum(bool(r["error"]) for r in self._answers):
-            notes.append(f"{failed} calls failed for good. They count as wrong.")
-        return notes
-
 
 def _means(records: Iterable[Json]) -> dict[str, float]:
     """Task ID → mean score over repeats, in order of ID."""
@@ -286,42 +262,5 @@ def _pairs(arms: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _primary_label(phase: Any, window: int) -> str:
-    if phase == "held_out":
-        return "held-out tasks"
-    return f"stream{' after its first window' if window else ''}"
-
-
-def _learning_notes(learning: Json) -> list[str]:
-    """What the service did in a run."""
-    notes: list[str] = []
-    if learning["failed_runs"]:
-        count = len(learning["failed_runs"])
-        notes.append(f"LEARNING FAILED in {count} runs of the service: see `hansei run list`.")
-    if not learning["calls"]:
-        notes.append(
-            "NO MODEL: the service learned by its rules, which find little. Let your agent return "
-            "`events` with errors, or start the service with the key of a model "
-            "(`OPENAI_API_KEY=… hansei up`)."
-        )
-    if learning["bullets"]:
-        notes.append(
-            f"TO SEE THE BULLETS: `hansei playbook show {PLAYBOOK} --project "
-            f"{learning['projects'][-1]}`. To use them, export that playbook and import it into "
-            "yours (`hansei playbook export`, `hansei playbook import`)."
-        )
-    elif learning["waiting"]:
-        notes.append(
-            "ALL ADVICE WAITS: each bullet repeats text of a tool or task. "
-            f"{CONFIRMATION_RULE} `hansei playbook show {PLAYBOOK} --status all --project "
-            f"{learning['projects'][0]}` lists the bullets. To measure them, confirm the same "
-            "ones in your playbook (`hansei playbook confirm NAME KEY`) and run again with "
-            "`--playbook NAME`."
-        )
-    else:
-        notes.append("NOTHING LEARNED: the playbook has no bullet after the last window.")
-    if learning["unpriced_calls"]:
-        notes.append(
-            f"{learning['unpriced_calls']} model calls of the service have no known price: the "
-            "cost of learning is unknown, and no budget counts it."
-        )
-    return notes
+    held_out, stream, later_stream = PRIMARY_LABELS
+    return held_out if phase == "held_out" else later_stream if window else stream

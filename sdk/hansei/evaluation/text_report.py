@@ -1,8 +1,8 @@
-"""The tables of a report: rows for the terminal and for HTML."""
+"""The tables of a report: rows for the terminal, for HTML and for the console."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ from hansei._model import Json
 from hansei.evaluation.plan import PHASES
 from hansei.evaluation.statistics import format_p
 
+Translate = Callable[[str], str]
+"""Returns a text in the language of the reader."""
 MAX_SHOWN_IDS = 12
 MAX_SHOWN_FAILURES = 20
 
@@ -24,42 +26,79 @@ class Section:
     lines: Sequence[str] = ()
 
 
-def sections(report: Json) -> list[Section]:
+def sections(report: Json, _: Translate = str, *, max_ids: int = MAX_SHOWN_IDS) -> list[Section]:
+    """The tables of a report, in the language of `_`."""
     made = [
-        _accuracy(report),
-        _comparisons(report),
-        _gains(report),
-        _controls(report),
-        _groups(report),
-        _advice(report),
-        _costs(report),
-        _learning(report),
-        _curve(report),
-        _failures(report),
+        _accuracy(report, _),
+        _comparisons(report, _),
+        _changed_tasks(report, _, max_ids),
+        _controls(report, _, max_ids),
+        _gains(report, _),
+        _groups(report, _),
+        _advice(report, _),
+        _costs(report, _),
+        _learning(report, _),
+        _curve(report, _),
+        _failures(report, _),
     ]
     return [section for section in made if section.rows or section.lines]
 
 
-def headline(report: Json) -> str:
-    """The result in one sentence, with what is not known."""
+def headline(report: Json, _: Translate = str) -> str:
+    """The result in one sentence, with what is not known. A summary of a report is enough."""
     row = next((c for c in report["comparisons"] if c["second"] == "none"), None)
     if row is None:
-        return "There is no comparison: it needs the arm `none` and another one."
-    words = (
-        f"`{row['first']}` against `none`, {report['primary']}: {_points(row)}, p {_p(row['p'])}"
-    )
+        return _("There is no comparison: it needs the arm `none` and another one.")
+    primary = report["primary"]
+    words = _(
+        "`%(arm)s` against `none`, %(primary)s: %(points)s points (95 %% interval %(range)s),"
+        " p %(p)s"
+    ) % {
+        "arm": row["first"],
+        "primary": _(primary),
+        "points": signed(row["mean"]),
+        "range": _range(row, _),
+        "p": _p(row["p"]),
+    }
     if _is_unused(report, row["first"]):
-        return f"NOT MEASURED: `{row['first']}` never got advice. {words}."
+        text = _("NOT MEASURED: `%(arm)s` never got advice. %(words)s.")
+        return text % {"arm": row["first"], "words": words}
     if row["low"] > 0 and row["p"] < 0.05:
-        return f"BETTER. {words}."
+        return _("BETTER. %(words)s.") % {"words": words}
     if row["high"] < 0 and row["p"] < 0.05:
-        return f"WORSE. {words}."
+        return _("WORSE. %(words)s.") % {"words": words}
     if row["low"] > 0 or row["high"] < 0:
-        return (
-            f"UNCERTAIN. {words}. The interval, an approximation, leaves out 0; the exact test does"
-            f" not, because only {row['better'] + row['worse']} tasks differ."
-        )
-    return f"NO DIFFERENCE SHOWN. {words}. {_needed(row)}"
+        return _(
+            "UNCERTAIN. %(words)s. The interval, an approximation, leaves out 0; the exact test"
+            " does not, because only %(count)s tasks differ."
+        ) % {"words": words, "count": row["better"] + row["worse"]}
+    text = _("NO DIFFERENCE SHOWN. %(words)s. %(needed)s")
+    return text % {"words": words, "needed": _needed(row, _)}
+
+
+def plan_line(report: Json, _: Translate = str) -> str:
+    plan = report["plan"]
+    written = _(
+        "The plan was written on %(time)s, before the first call; SHA-256 %(hash)s, without its ID"
+        " and time %(repeated)s."
+    ) % {"time": plan["created_at"], "hash": plan["sha256"], "repeated": plan["repeated_sha256"]}
+    return f"{protocol_line(plan, report['tasks'], _)} {written}"
+
+
+def protocol_line(plan: Json, tasks: Json, _: Translate = str) -> str:
+    protocol = plan["protocol"]
+    return _(
+        "%(stream)s tasks in the stream, %(held_out)s held out, %(controls)s controls;"
+        " windows of %(window)s; repeats: %(repeats)s; seed %(seed)s; feedback: %(feedback)s;"
+        " agent: %(agent)s."
+    ) % {
+        **tasks,
+        "window": plan["window"],
+        "repeats": protocol["repeats"],
+        "seed": protocol["seed"],
+        "feedback": protocol["feedback"],
+        "agent": plan["agent"] or _("none"),
+    }
 
 
 def _is_unused(report: Json, arm: str) -> bool:
@@ -67,53 +106,67 @@ def _is_unused(report: Json, arm: str) -> bool:
     return any(r["arm"] == arm and r["measures_nothing"] for r in report["advice"])
 
 
-def _accuracy(report: Json) -> Section:
-    names: dict[str, str] = {"primary": f"DECIDES: {report['primary']}", **PHASES}
+def _accuracy(report: Json, _: Translate) -> Section:
+    primary = report["primary"]
+    decides = _("DECIDES: %(phase)s") % {"phase": _(primary)}
     rows = [
-        [names[r["phase"]], r["arm"], str(r["tasks"]), _percent(r["mean"]),
-         f"{_percent(r['low'])} to {_percent(r['high'])}", str(r["failed"])]
+        [decides if r["phase"] == "primary" else _(PHASES[r["phase"]]), r["arm"], str(r["tasks"]),
+         percent(r["mean"]), accuracy_range(r, _), str(r["failed"])]
         for r in report["accuracy"]
-        if r["tasks"] and not (r["phase"] == "held_out" and report["primary"] == "held-out tasks")
+        if r["tasks"] and not (r["phase"] == "held_out" and primary == "held-out tasks")
     ]  # fmt: skip
-    header = ("phase", "arm", "tasks", "right", "95 % interval", "failed calls")
-    return Section("Accuracy", header, rows)
+    header = (
+        _("phase"), _("arm"), _("tasks"), _("right"), _("95 % interval"), _("failed calls")
+    )  # fmt: skip
+    return Section(_("Accuracy"), header, rows)
 
 
-def _comparisons(report: Json) -> Section:
+def _comparisons(report: Json, _: Translate) -> Section:
     rows: list[Sequence[str]] = []
     lines: list[str] = []
     for row in report["comparisons"]:
-        pair = f"{row['first']} − {row['second']}"
-        rows.append([pair, str(row["tasks"]), _signed(row["mean"]), _range(row), _p(row["p"]),
-                     str(row["better"]), str(row["worse"])])  # fmt: skip
+        pair = _pair(row)
+        rows.append([pair, str(row["tasks"]), signed(row["mean"]), _range(row, _),
+                     format_p(row["p"]), str(row["better"]), str(row["worse"])])  # fmt: skip
         is_clear = row["p"] < 0.05 and (row["low"] > 0 or row["high"] < 0)
         if not is_clear and not _is_unused(report, row["first"]):
-            lines.append(f"{pair}: {_needed(row)}")
-        for name, verb in (("became_right", "better"), ("became_wrong", "worse")):
-            if row[name]:
-                lines.append(f"{pair}, {verb}: {_ids(row[name])}")
-    header = ("difference", "tasks", "points", "95 % interval", "p", "better", "worse")
-    return Section(f"Paired differences: {report['primary']}", header, rows, lines)
+            lines.append(f"{pair}: {_needed(row, _)}")
+    header = (
+        _("difference"), _("tasks"), _("points"), _("95 % interval"), "p", _("better"), _("worse")
+    )  # fmt: skip
+    primary = report["primary"]
+    title = _("Paired differences: %(phase)s") % {"phase": _(primary)}
+    return Section(title, header, rows, lines)
 
 
-def _needed(row: Json) -> str:
+def _changed_tasks(report: Json, _: Translate, max_ids: int) -> Section:
+    rows = [
+        [_pair(r), *(_ids(r[n], _, max_ids) or _("none") for n in ("became_right", "became_wrong"))]
+        for r in report["comparisons"]
+        if r["became_right"] or r["became_wrong"]
+    ]
+    header = _("difference"), _("became better"), _("became worse")
+    return Section(_("Tasks that changed"), header, rows)
+
+
+def _needed(row: Json, _: Translate) -> str:
     """How much more data shows a difference of 5 points."""
     more = row["tasks_needed"] - row["tasks"]
     if more <= 0:
-        return "A difference of 5 points would be seen with this many tasks (power 80 %)."
-    return (
-        f"To see a difference of 5 points, {row['repeats_needed']} more repeats are needed, or "
-        f"{more} more tasks (power 80 %)."
-    )
+        return _("A difference of 5 points would be seen with this many tasks (power 80 %).")
+    return _(
+        "To see a difference of 5 points, %(repeats)s more repeats are needed, or %(tasks)s more"
+        " tasks (power 80 %%)."
+    ) % {"repeats": row["repeats_needed"], "tasks": more}
 
 
-def _gains(report: Json) -> Section:
+def _gains(report: Json, _: Translate) -> Section:
     rows = [
-        [row["arm"], *(_gain(row[name]) for name in GAINS)]
+        [row["arm"], *(_gain(row[name], _) for name in GAINS)]
         for row in report["agentcl"]
         if any(row[name] for name in GAINS)
     ]
-    return Section("Gains as in AgentCL, in points", ("arm", *GAINS.values()), rows)
+    return Section(_("Gains as in AgentCL, in points"), (_("arm"), *map(_, GAINS.values())), rows)
 
 
 GAINS = {
@@ -124,113 +177,138 @@ GAINS = {
 }
 
 
-def _gain(value: Json | None) -> str:
-    return "not measured" if value is None else f"{_signed(value['mean'])} [{_range(value)}]"
+def _gain(value: Json | None, _: Translate) -> str:
+    return _("not measured") if value is None else f"{signed(value['mean'])} [{_range(value, _)}]"
 
 
-def _controls(report: Json) -> Section:
+def _controls(report: Json, _: Translate, max_ids: int) -> Section:
     rows = [
-        [f"{r['first']} − {r['second']}", str(r["tasks"]), _signed(r["mean"]), _range(r),
-         _p(r["p"]), _ids(r["became_wrong"]) or "none"]
+        [_pair(r), str(r["tasks"]), signed(r["mean"]), _range(r, _),
+         format_p(r["p"]), _ids(r["became_wrong"], _, max_ids) or _("none")]
         for r in report["controls"]
     ]  # fmt: skip
-    header = ("difference", "controls", "points", "95 % interval", "p", "harmed")
-    return Section("Controls: tasks that need no advice", header, rows)
+    header = (
+        _("difference"), _("controls"), _("points"), _("95 % interval"), "p", _("harmed")
+    )  # fmt: skip
+    return Section(_("Controls: tasks that need no advice"), header, rows)
 
 
-def _groups(report: Json) -> Section:
+def _groups(report: Json, _: Translate) -> Section:
     arms = report["plan"]["protocol"]["arms"]
-    rows = [[r["group"], *(_percent(r["arms"].get(arm)) for arm in arms)] for r in report["groups"]]
-    return Section(f"Accuracy by group: {report['primary']}", ("group", *arms), rows)
+    rows = [[r["group"], *(percent(r["arms"].get(arm)) for arm in arms)] for r in report["groups"]]
+    primary = report["primary"]
+    title = _("Accuracy by group: %(phase)s") % {"phase": _(primary)}
+    return Section(title, (_("group"), *arms), rows)
 
 
-def _advice(report: Json) -> Section:
+def _advice(report: Json, _: Translate) -> Section:
     rows = [
-        [r["arm"], str(r["calls"]), _count(r["rendered"]), _count(r["cited"]),
-         "unknown" if r["followed"] is None else f"{_count(r['followed'])} of {r['judged']}",
+        [r["arm"], str(r["calls"]), _count(r["rendered"], _), _count(r["cited"], _),
+         _("unknown") if r["followed"] is None
+         else _("%(count)s of %(all)s") % {"count": _count(r["followed"], _), "all": r["judged"]},
          f"{r['tokens']:,.0f}"]
         for r in report["advice"]
     ]  # fmt: skip
-    header = ("arm", "calls", "with advice", "cited", "followed", "advice tokens a call")
-    note = "Followed: of the attempts of the stream whose bullets a reflection judged."
-    return Section("Was the advice used?", header, rows, [note] if rows else [])
+    header = (
+        _("arm"), _("calls"), _("with advice"), _("cited"), _("followed"),
+        _("advice tokens a call"),
+    )  # fmt: skip
+    note = _("Followed: of the attempts of the stream whose bullets a reflection judged.")
+    return Section(_("Was the advice used?"), header, rows, [note] if rows else [])
 
 
-def _costs(report: Json) -> Section:
+def _costs(report: Json, _: Translate) -> Section:
     rows = [
-        [r["arm"], str(r["calls"]), _number(r["input_tokens"]), _number(r["output_tokens"]),
-         _usd(r["usd"]), _number(r["seconds"], 1), _usd(r["total_usd"])]
+        [r["arm"], str(r["calls"]), _number(r["input_tokens"], _), _number(r["output_tokens"], _),
+         _usd(r["usd"], _), _number(r["seconds"], _, 1), _usd(r["total_usd"], _)]
         for r in report["costs"]
     ]  # fmt: skip
     header = (
-        "arm",
-        "answers",
-        "input tokens",
-        "output tokens",
-        "dollars",
-        "seconds",
-        "total dollars",
-    )
-    lines = [
-        f"For an answer, on average. The whole run, with learning: {_usd(report['total_usd'])}."
-    ]
+        _("arm"), _("answers"), _("input tokens"), _("output tokens"), _("dollars"), _("seconds"),
+        _("total dollars"),
+    )  # fmt: skip
+    total = _("For an answer, on average. The whole run, with learning: %(usd)s.")
+    lines = [total % {"usd": _usd(report["total_usd"], _)}]
     if any(r["usd"] is None for r in report["costs"]):
         lines.append(
-            "For the dollars of the agent, let it return `usage.usd`, or its tokens, and pass "
-            "--input-price and --output-price."
+            _(
+                "For the dollars of the agent, let it return `usage.usd`, or its tokens, and pass"
+                " --input-price and --output-price."
+            )
         )
-    return Section("Cost of the agent", header, rows, lines)
+    return Section(_("Cost of the agent"), header, rows, lines)
 
 
-def _learning(report: Json) -> Section:
+def _learning(report: Json, _: Translate) -> Section:
     learning = report["learning"]
     if learning is None:
-        return Section("Learning")
+        return Section(_("Learning"))
     rows = [
-        ["traces", str(learning["traces"])],
-        ["model calls", str(learning["calls"])],
-        ["model calls a trace", _number(learning["calls_per_trace"], 2)],
-        ["tokens in and out", f"{learning['input_tokens']:,} and {learning['output_tokens']:,}"],
-        ["dollars", _usd(learning["usd"])],
-        ["dollars a trace", _usd(learning["usd_per_trace"])],
-        ["active bullets at the end", _number(learning["bullets"])],
-        ["of these, more often helpful than harmful", _number(learning["helpful_bullets"])],
-        ["dollars a helpful bullet", _usd(learning["usd_per_helpful_bullet"])],
-        ["project", ", ".join(learning["projects"])],
+        [_("traces"), str(learning["traces"])],
+        [_("model calls"), str(learning["calls"])],
+        [_("model calls a trace"), _number(learning["calls_per_trace"], _, 2)],
+        [_("input tokens"), f"{learning['input_tokens']:,}"],
+        [_("output tokens"), f"{learning['output_tokens']:,}"],
+        [_("dollars"), _usd(learning["usd"], _)],
+        [_("dollars a trace"), _usd(learning["usd_per_trace"], _)],
+        [_("active bullets at the end"), _number(learning["bullets"], _)],
+        [
+            _("of these, more often helpful than harmful"),
+            _number(learning["helpful_bullets"], _),
+        ],
+        [_("dollars a helpful bullet"), _usd(learning["usd_per_helpful_bullet"], _)],
+        [_("project"), ", ".join(learning["projects"])],
     ]
-    return Section("Learning (service)", ("what", "value"), rows)
+    return Section(_("Learning (service)"), (_("what"), _("value")), rows)
 
 
-def _curve(report: Json) -> Section:
+def _curve(report: Json, _: Translate) -> Section:
     arms = report["plan"]["protocol"]["arms"]
     rows = [
-        [str(row["window"]), *(_percent(row["arms"].get(arm)) for arm in arms),
-         _number(row["bullets"])]
+        [str(row["window"]), *(percent(row["arms"].get(arm)) for arm in arms),
+         _number(row["bullets"], _)]
         for row in report["curve"]
     ]  # fmt: skip
-    return Section("Learning curve", ("window", *arms, "bullets after it"), rows)
+    header = (_("window"), *arms, _("bullets after it"))
+    return Section(_("Learning curve"), header, rows)
 
 
-def _failures(report: Json) -> Section:
+def _failures(report: Json, _: Translate) -> Section:
     failures = report["failures"]
-    rows = [[f["task_id"], f["arm"], f["phase"], f["error"]] for f in failures[:MAX_SHOWN_FAILURES]]
+    rows = [
+        [f["task_id"], f["arm"], _(PHASES[f["phase"]]), f["error"]]
+        for f in failures[:MAX_SHOWN_FAILURES]
+    ]
     more = len(failures) - len(rows)
-    lines = [f"and {more} more: see report.json"] if more else []
-    return Section(
-        "Failed calls (counted as wrong)", ("task", "arm", "phase", "error"), rows, lines
-    )
+    lines = [_("and %(count)s more: see report.json") % {"count": more}] if more else []
+    header = (_("task"), _("arm"), _("phase"), _("error"))
+    return Section(_("Failed calls (counted as wrong)"), header, rows, lines)
 
 
-def _points(row: Json) -> str:
-    return f"{_signed(row['mean'])} points (95 % interval {_range(row)})"
+def _pair(row: Json) -> str:
+    return f"{row['first']} − {row['second']}"
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
+    """A difference of shares in points."""
     return f"{100 * value:+.1f}"
 
 
-def _range(row: Json) -> str:
-    return f"{_signed(row['low'])} to {_signed(row['high'])}"
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def _between(low: str, high: str, _: Translate) -> str:
+    return _("%(low)s to %(high)s") % {"low": low, "high": high}
+
+
+def _range(row: Json, _: Translate) -> str:
+    return _between(signed(row["low"]), signed(row["high"]), _)
+
+
+def accuracy_range(row: Json, _: Translate) -> str:
+    """The interval of an accuracy."""
+    return _between(percent(row["low"]), percent(row["high"]), _)
 
 
 def _p(p: float) -> str:
@@ -238,22 +316,19 @@ def _p(p: float) -> str:
     return text if text.startswith("<") else f"= {text}"
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
+def _count(value: int | None, _: Translate) -> str:
+    return _("unknown") if value is None else str(value) if value else _("0 (NEVER)")
 
 
-def _count(value: int | None) -> str:
-    return "unknown" if value is None else "0 (NEVER)" if value == 0 else str(value)
+def _number(value: Any, _: Translate, digits: int = 0) -> str:
+    return _("unknown") if value is None else f"{value:,.{digits}f}"
 
 
-def _number(value: Any, digits: int = 0) -> str:
-    return "unknown" if value is None else f"{value:,.{digits}f}"
+def _usd(value: float | None, _: Translate) -> str:
+    return _("unknown") if value is None else f"${value:.6f}"
 
 
-def _usd(value: float | None) -> str:
-    return "unknown" if value is None else f"${value:.6f}"
-
-
-def _ids(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - MAX_SHOWN_IDS} more" if len(ids) > MAX_SHOWN_IDS else ""
-    return ", ".join(ids[:MAX_SHOWN_IDS]) + more
+def _ids(ids: Sequence[str], _: Translate, max_ids: int) -> str:
+    shown = ", ".join(ids[:max_ids])
+    more = len(ids) - max_ids
+    return _("%(ids)s and %(count)s more") % {"ids": shown, "count": more} if more > 0 else shown

@@ -134,7 +134,7 @@ def test_failed_call_counts_as_wrong_and_is_listed() -> None:
          "error": "agent: exit status 1: lost"}
     ]  # fmt: skip
     assert report()["accuracy"][0]["mean"] == pytest.approx(11 / 12) or report()["primary"]
-    assert "1 calls failed for good" in result.output
+    assert "Calls that failed for good: 1" in result.output
 
 
 def test_failed_call_is_retried() -> None:

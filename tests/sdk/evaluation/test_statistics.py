@@ -93,5 +93,5 @@ def test_report_asks_for_more_tasks_only_without_a_result(
     row |= {"p": p, "better": 13, "worse": 0, "became_right": [], "became_wrong": []}
     row |= {"tasks_needed": 902, "repeats_needed": 45}
     report = {"comparisons": [row], "advice": [], "primary": "held-out tasks"}
-    lines = _comparisons(report).lines
+    lines = _comparisons(report, str).lines
     assert any("more repeats are needed" in line for line in lines) == is_shown

@@ -163,13 +163,15 @@ async def test_page_for_users_can_be_followed(
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     commands = [line.removeprefix("$ ") for line in console.splitlines()]
-    assert [command.split()[0] for command in commands] == ["export", *["hansei"] * 3]
+    assert [command.split()[0] for command in commands] == ["export", *["hansei"] * 4]
 
     def follow() -> str:
         for command in commands[1:3]:
             result = CliRunner().invoke(app, shlex.split(command)[1:])
             assert result.exit_code == 0, result.output
         [folder] = Path("hansei-eval").iterdir()
+        published = CliRunner().invoke(app, ["eval", "publish", str(folder), "--project", "mine"])
+        assert f"{live}/console/evaluations/" in published.stdout, published.output
         return CliRunner().invoke(app, ["eval", "report", str(folder), "--json"]).stdout
 
     work = asyncio.create_task(asyncio.to_thread(follow))
@@ -180,3 +182,9 @@ async def test_page_for_users_can_be_followed(
     assert report["calls"] == {"done": 6, "planned": 6}
     assert report["failures"] == []
     assert all(row["usd"] > 0 for row in report["costs"])
+    with Hansei(live, tenant.keys["read"]) as client:
+        [published] = await asyncio.to_thread(
+            lambda: list(client.evaluation_reports.list(project_id="mine"))
+        )
+        stored = await asyncio.to_thread(client.evaluation_reports.get, published.id)
+    assert stored.report == report

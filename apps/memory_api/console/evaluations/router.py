@@ -1,0 +1,103 @@
+"""Reports of `hansei eval`: the list, and one report."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+
+from hansei._model import Json
+from hansei.evaluation.notes import find_notes
+from hansei.evaluation.text_report import (
+    Translate,
+    accuracy_range,
+    headline,
+    percent,
+    plan_line,
+    sections,
+)
+from memory_api.api.deps import CursorQuery, Reader, Session, Writer
+from memory_api.console.charts import Chart, Series, draw_chart
+from memory_api.console.pages import ConsoleRoute, CurrentVisit
+from memory_api.console.rendering import format_share, render_page
+from memory_api.console.translations import Translation
+from memory_api.evaluation_reports.router import (
+    delete_evaluation_report,
+    get_evaluation_report,
+    list_evaluation_reports,
+)
+
+router = APIRouter(prefix="/console/evaluations", route_class=ConsoleRoute, include_in_schema=False)
+
+PAGE_SIZE = 20
+MAX_TASK_IDS = 2_000
+
+
+@router.get("")
+async def show_evaluations(
+    visit: CurrentVisit, session: Session, caller: Reader, cursor: CursorQuery, done: str = ""
+) -> Response:
+    page = await list_evaluation_reports(session, caller, cursor, visit.project, PAGE_SIZE)
+    translate = visit.translation.gettext
+    return render_page(
+        visit,
+        "evaluations/list.html",
+        page=page,
+        headlines={item.id: headline(item.summary, translate) for item in page.items},
+        accuracies={item.id: _describe_accuracy(item.summary, translate) for item in page.items},
+        is_first=cursor is None,
+        done=done,
+    )
+
+
+@router.get("/{report_id}")
+async def show_evaluation(
+    report_id: UUID, visit: CurrentVisit, session: Session, caller: Reader
+) -> Response:
+    found = await get_evaluation_report(report_id, session, caller)
+    report, translate = found.report, visit.translation.gettext
+    tables = sections(report, translate, max_ids=MAX_TASK_IDS)
+    return render_page(
+        visit,
+        "evaluations/report.html",
+        found=found,
+        headline=headline(report, translate),
+        notes=find_notes(report, translate),
+        plan=plan_line(report, translate),
+        curve=_draw_curve(report, visit.translation),
+        sections=[table for table in tables if table.title != translate("Learning curve")],
+    )
+
+
+@router.post("/{report_id}/delete")
+async def delete_evaluation(
+    report_id: UUID, visit: CurrentVisit, session: Session, caller: Writer
+) -> Response:
+    await delete_evaluation_report(report_id, session, caller)
+    return RedirectResponse(visit.link("evaluations", done="deleted"), 303)
+
+
+def _describe_accuracy(summary: Json, translate: Translate) -> list[tuple[str, str]]:
+    """Each arm with its accuracy and interval."""
+    return [
+        (row["arm"], f"{percent(row['mean'])} ({accuracy_range(row, translate)})")
+        for row in summary["accuracy"]
+    ]
+
+
+def _draw_curve(report: Json, translation: Translation) -> Chart:
+    _ = translation.gettext
+    curve, arms = report["curve"], report["plan"]["protocol"]["arms"]
+    return draw_chart(
+        "line",
+        _("Learning curve"),
+        [str(row["window"]) for row in curve],
+        [
+            Series(arm, [row["arms"].get(arm) for row in curve])
+            for arm in sorted(arms, key=lambda arm: arm != "hansei")
+        ],
+        format=format_share,
+        summary=_("Share of right answers by window of the stream."),
+        label=_("Window"),
+    )

@@ -1,0 +1,85 @@
+"""The pages of published reports of `hansei eval`."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+from tests.console.sample import publish_report
+from tests.support.evaluation_report import evaluation_report
+
+URL = "/api/v1/evaluation-reports"
+
+
+async def publish(api: Any, report: dict[str, Any]) -> str:
+    answer = await api.post(URL, json={"report": report})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+async def test_list_says_what_each_evaluation_found(owner_of, api) -> None:
+    page = (await owner_of.get("/console/evaluations")).text
+    assert "No report yet" in page
+    assert "hansei eval publish" in page
+    made = await publish_report(api)
+    page = html.unescape((await owner_of.get("/console/evaluations")).text)
+    assert f"/console/evaluations/{made}" in page
+    assert "BETTER. <code>hansei</code> against <code>none</code>, held-out tasks" in page
+    assert re.search(r"\+50\.0 points \(95 % interval \+26\.6 to \+67\.2\), p < \.001", page)
+    assert re.search(r"<code>none</code> 40\.0 % \(24\.6 % to 57\.7 %\)", page)
+    assert "support" in page
+    assert "$0.0555" in page
+
+
+async def test_report_has_curve_turned_tasks_harm_and_cost(owner_of, api) -> None:
+    made = await publish_report(api)
+    page = html.unescape((await owner_of.get(f"/console/evaluations/{made}")).text)
+    curve = page.split("<caption")[0]
+    assert curve.index("BETTER.") < curve.index("Learning curve")
+    assert "2: hansei 70 %" in curve
+    (changed,) = re.findall(r"Tasks that changed</h2>.*?</section>", page, re.DOTALL)
+    assert "order-13" not in changed.split("icl − none")[0].split("became worse", 1)[1]
+    assert re.search(r"hansei − none</td><td[^>]*>order-15, .*order-30</td><td[^>]*>order-01</td>",
+                     changed)  # fmt: skip
+    assert " and " not in changed, "all tasks are named"
+    (controls,) = re.findall(r"Controls: tasks that need.*?</section>", page, re.DOTALL)
+    assert re.search(r"icl − none.*hello-3", controls)
+    (costs,) = re.findall(r"Cost of the agent.*?</section>", page, re.DOTALL)
+    assert "502" in costs
+    assert "$0.000210" in costs
+    assert "The agent did not answer within 120 seconds." in page
+
+
+async def test_report_in_japanese(owner_of, api) -> None:
+    report = evaluation_report() | {"learning": None, "curve": []}
+    report["advice"][0] |= {"rendered": 0, "measures_nothing": True}
+    made = await publish(api, report)
+    owner_of.http.headers["Accept-Language"] = "ja"
+    page = html.unescape((await owner_of.get(f"/console/evaluations/{made}")).text)
+    assert "測定できていません。" in page
+    assert "助言なし: 条件 <code>hansei</code> は一度も助言を受けず" in page
+    english = ("Accuracy", "Controls", "Cost", "Tasks", "unknown", "held-out", "first pass", "Plan")
+    assert [text for text in english if text in page] == []
+
+
+async def test_report_is_deleted_and_stored_text_stays_text(owner_of, console, api, tenant) -> None:
+    report = evaluation_report()
+    report["plan"]["agent"] = "<script>alert(1)</script>"
+    report["comparisons"][0]["became_wrong"] = ["<b>x</b>"]
+    made = await publish(api, report)
+    path = f"/console/evaluations/{made}"
+    page = (await owner_of.get(path)).text
+    assert "<script>alert" not in page
+    assert "&lt;b&gt;x&lt;/b&gt;" in page
+    reader = await console(tenant.keys["read"])
+    assert "Delete" not in (await reader.get(path)).text
+    assert (await reader.send(f"{path}/delete")).status_code == 403
+    assert (await owner_of.send(f"{path}/delete")).status_code == 303
+    missing = await owner_of.get(path)
+    assert missing.status_code == 404
+    assert "Report not found." in missing.text
+    assert (
+        "The report was deleted." in (await owner_of.get("/console/evaluations?done=deleted")).text
+    )
+    assert (await owner_of.get("/console/evaluations/none")).status_code == 404
