@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 import time
 from pathlib import Path
+
+import uvloop
 
 from hansei.cli.terminal import print_json, print_line
 from hansei.credentials import DEFAULT_URL
@@ -43,7 +44,7 @@ def run(tenant: str, remove: bool, data_dir: Path | None, json: bool) -> None:
         configure_logging(settings.log_format, "error")
         with open_database(settings, data_dir, create=True) as urls:
             work = _remove(urls, tenant) if remove else _load(settings, urls, tenant, json)
-            asyncio.run(work)
+            uvloop.run(work)
 
 
 async def _load(settings: Settings, urls: DatabaseUrls, name: str, json: bool) -> None:

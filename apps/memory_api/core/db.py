@@ -111,10 +111,12 @@ def open_engine(
     statement_cache: int = 100,
     codecs: bool = True,
     timeout: float | None = None,
+    synchronous_commit: bool = True,
 ) -> AsyncEngine:
     """Create an engine. `statement_cache` is the number of prepared statements per connection.
     After `timeout` seconds, a statement raises `DatabaseUnavailable`, and the wait for a connection
-    its subclass `NoFreeConnection`.
+    its subclass `NoFreeConnection`. Without `synchronous_commit`, transactions do not wait for the
+    disk: a crash of PostgreSQL can lose the newest ones.
 
     Pass `codecs=False` for a database that may not have the vector extension yet.
     """
@@ -135,7 +137,8 @@ def open_engine(
             "server_settings": {"application_name": "hansei", "jit": "off"},
         },
     )
-    return prepare_engine(engine, codecs=codecs)
+    begin = "BEGIN" if synchronous_commit else "BEGIN; SET LOCAL synchronous_commit = off"
+    return prepare_engine(engine, codecs=codecs, begin=begin)
 
 
 async def _register_vector(connection: Any) -> None:
@@ -145,8 +148,10 @@ async def _register_vector(connection: Any) -> None:
         raise ConfigurationError(PGVECTOR_MISSING) from error
 
 
-def prepare_engine(engine: AsyncEngine, *, codecs: bool = True) -> AsyncEngine:
-    """Register the event handlers of an engine and return it.
+def prepare_engine(
+    engine: AsyncEngine, *, codecs: bool = True, begin: str = "BEGIN"
+) -> AsyncEngine:
+    """Register the event handlers of an engine and return it. `begin` starts a transaction.
 
     They register the vector codecs on new connections, begin and end transactions, translate
     errors of the connection to `DatabaseUnavailable`, and replace pooled connections that are
@@ -159,11 +164,11 @@ def prepare_engine(engine: AsyncEngine, *, codecs: bool = True) -> AsyncEngine:
     _prepare_connections(engine, codecs=codecs)
 
     @listen(engine.sync_engine, "begin")
-    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+    def start(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
         tenant_id = connection.get_execution_options().get(TENANT_INFO_KEY)
         _execute_unprepared(
             connection,
-            f"BEGIN; {_set_tenant_statement(tenant_id)}" if tenant_id is not None else "BEGIN",
+            begin if tenant_id is None else f"{begin}; {_set_tenant_statement(tenant_id)}",
         )
 
     @listen(engine.sync_engine, "commit")

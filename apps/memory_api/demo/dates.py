@@ -64,8 +64,7 @@ async def move_times(session: AsyncSession, clock: Clock) -> None:
             await session.execute(change, tenant)
     prices = {"input_usd": INPUT_USD, "output_usd": OUTPUT_USD}
     await fetch_rows(session, load_statement("demo/demo.sql", "price_calls"), tenant | prices)
-    await fetch_rows(session, load_statement("demo/demo.sql", "delete_totals"), tenant)
-    await fetch_rows(session, load_statement("demo/demo.sql", "recount_totals"), tenant)
+    await fetch_rows(session, load_statement("demo/demo.sql", "count_totals"), tenant)
 
 
 def _shown(column: str) -> str:

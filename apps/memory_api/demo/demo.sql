@@ -3,10 +3,7 @@
 update llm_calls c set cost_usd = (c.input_tokens * cast(:input_usd as numeric) + c.output_tokens * cast(:output_usd as numeric)) / 1e6
 where c.tenant_id = :tenant
 
--- name: delete_totals
-delete from budget_totals t where t.tenant_id = :tenant
-
--- name: recount_totals
+-- name: count_totals
 insert into budget_totals (tenant_id, period, starts_on, project_id, purpose, spent_usd, spent_tokens)
 select c.tenant_id, p.period, date_trunc(p.period, c.created_at, 'UTC')::date, coalesce(c.project_id, ''), c.purpose,
        sum(c.cost_usd), sum(c.input_tokens + c.output_tokens)

@@ -19,24 +19,24 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.auth.identity import Identity, KeyScope
-from memory_api.bootstrap import build_model_chain, build_runtime
-from memory_api.budgets.accounting import ModelAccounting
+from memory_api.bootstrap import build_runtime
+from memory_api.budgets.accounting import AccountedLLM
+from memory_api.budgets.ledger import to_row
+from memory_api.budgets.queries import insert_llm_call
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.errors import HanseiError
 from memory_api.core.settings import Settings
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.demo.dates import Clock
 from memory_api.demo.history import DAYS, Desk, Json
-from memory_api.demo.recorded_model import RecordedModel
+from memory_api.demo.recorded_model import CallLog, RecordedModel
 from memory_api.embeddings.registry import open_default_embedder
-from memory_api.llm.circuit_breaker import CircuitBreakers
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.playbooks.editing.edits import require_bullet, update_settings
-from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.effects.holdout import is_advice_held_out
 from memory_api.playbooks.models import DeltaContextItem
 from memory_api.playbooks.proposals.review import apply_or_propose
-from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.queries import ensure_playbook
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
 from memory_api.playbooks.retrieval.log import load_retrieval_secret
 from memory_api.playbooks.retrieval.retrieve import (
@@ -44,6 +44,7 @@ from memory_api.playbooks.retrieval.retrieve import (
     RenderOptions,
     render_playbook,
 )
+from memory_api.playbooks.sections import initial_sections
 from memory_api.playbooks.verdicts.quarantine import QUARANTINE_ACTOR
 from memory_api.playbooks.verdicts.record import NewVerdict, submit_verdict
 from memory_api.run_queue.port import Ticket
@@ -97,6 +98,9 @@ class Loader:
     caller: Identity
     clock: Clock
     model: RecordedModel
+    calls: CallLog
+    scope_ids: dict[str, int] = field(default_factory=dict[str, int])
+    """Playbook → its scope."""
     trace_ids: dict[str, UUID] = field(default_factory=dict[str, UUID])
     other_advice_count: int = 0
     """Runs that get other bullets than the agent of the recording had: the service of today may
@@ -106,7 +110,7 @@ class Loader:
     async def load(self, desks: Sequence[Desk], on_day: Callable[[int], None]) -> None:
         self.clock.begin(-0.1)
         for desk in desks:
-            await create_missing_playbook(self.runtime, self.caller.tenant_id, _ref(desk))
+            await self._create_playbook(desk)
         for desk, item in _by_day(desks):
             self.clock.begin(item["day"])
             on_day(int(item["day"]))
@@ -118,7 +122,16 @@ class Loader:
                 await self._verdict(desk, item)
             else:
                 await self._propose(desk, item)
+        async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
+            for call in self.calls.finished:
+                await insert_llm_call(session, to_row(call.record, call.reservation_id))
         self.clock.begin(DAYS)
+
+    async def _create_playbook(self, desk: Desk) -> None:
+        sections = initial_sections(self.runtime.settings, desk.playbook)
+        async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
+            playbook = await ensure_playbook(session, _ref(desk), sections)
+        self.scope_ids[desk.playbook] = playbook.scope_id
 
     async def _curate(self) -> None:
         while self.queue.curations:
@@ -171,15 +184,13 @@ class Loader:
     async def _session(self, desk: Desk, run: Json) -> str:
         """A session that the hold-out draws for the side on which the run was recorded."""
         secret = await load_retrieval_secret(self.runtime.sessions, self.caller.tenant_id)
-        async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
-            playbook = await get_playbook(session, _ref(desk))
-        assert playbook is not None, "created first"
+        scope_id = self.scope_ids[desk.playbook]
         share, is_control = self.runtime.settings.advice_holdout_share, run["advice"] is None
         names = (f"{run['name']}-{number}" for number in count(1))
         return next(
             name
             for name in names
-            if is_advice_held_out(secret, playbook.scope_id, name, share) == is_control
+            if is_advice_held_out(secret, scope_id, name, share) == is_control
         )
 
     async def _verdict(self, desk: Desk, verdict: Json) -> None:
@@ -250,19 +261,15 @@ async def open_loader(
         "advice_holdout_share": 0.5,  # each task was recorded with advice and without it
     }
     settings = settings.model_copy(update=options)
-    sessions, queue = Sessions(open_engine(url, pool_size=4)), LocalQueue()
-    accounting, breakers = ModelAccounting(sessions), CircuitBreakers()
-    model = RecordedModel(desks)
-    llm = build_model_chain(
-        [model], sessions, accounting, breakers, attempts=1, max_concurrent_calls=1
-    )
+    engine = open_engine(url, pool_size=4, synchronous_commit=False)  # loaded again after a crash
+    sessions, queue = Sessions(engine), LocalQueue()
+    model, calls = RecordedModel(desks), CallLog()
     embedder = open_default_embedder(settings)
-    runtime = build_runtime(settings, sessions, embedder, queue, llm, breakers)
+    runtime = build_runtime(settings, sessions, embedder, queue, AccountedLLM(model, calls))
     caller = Identity(tenant_id, key_id, frozenset({KeyScope.ADMIN}))
     try:
-        yield Loader(runtime, queue, caller, clock, model)
+        yield Loader(runtime, queue, caller, clock, model, calls)
     finally:
-        await accounting.aclose()
         await runtime.embedding_models.embedder_cache.aclose()
         await sessions.close()
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from uuid import UUID
 
+from memory_api.budgets.accounting import FinishedCall, ModelAccounting
+from memory_api.budgets.reservations import CostEstimate
+from memory_api.core.ids import new_id
 from memory_api.demo.history import Desk, Json
 from memory_api.llm.errors import LLMError
 from memory_api.llm.port import LLMReply, LLMRequest, TokenUsage
@@ -19,6 +23,19 @@ _BULLET = re.compile(r"^\[([a-z]+-\d+)\] ", re.MULTILINE)
 
 class NotRecorded(LLMError):
     """The recording has no answer to this prompt."""
+
+
+class CallLog(ModelAccounting):
+    """The calls. There is no budget for which each one would be reserved and settled."""
+
+    def __init__(self) -> None:
+        self.finished: list[FinishedCall] = []
+
+    async def reserve(self, estimate: CostEstimate) -> UUID:
+        return new_id()
+
+    async def finish(self, call: FinishedCall) -> None:
+        self.finished.append(call)
 
 
 class RecordedModel:
