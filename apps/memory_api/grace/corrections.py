@@ -31,8 +31,7 @@ from memory_api.runs.lifecycle import StepResult, new_run
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.text.excerpts import detect_language
-from memory_api.text.segmentation import stem
-from memory_api.text.terms import STOP_WORDS, content_terms
+from memory_api.text.terms import STOP_WORDS, content_terms, stem
 
 CORRECTION = "agent_correction"
 """The kind of run. Its input has the `agent_run_id`."""
