@@ -20,8 +20,8 @@ from bench.harness import Report
 from bench.statements import Statement, check_facts
 from memory_api.reflection.rules import reflect_by_rules
 from memory_api.reflection.schemas import ReflectionResult
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
+from memory_api.trace_analysis.attempts import Attempt
 from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.schemas import Event, OutcomeType
 

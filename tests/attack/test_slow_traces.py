@@ -23,8 +23,7 @@ from memory_api.core.isolated_work import (
     run_isolated,
 )
 from memory_api.runtime import Runtime
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
 from memory_api.traces import event_cache
 from memory_api.traces.schemas import Event, EventType, OutcomeType
 from tests.support.api_calls import event, new_trace

@@ -21,9 +21,9 @@ from memory_api.evaluation.schemas import EvaluationInput
 from memory_api.reflection.evidence import Evidence, input_size
 from memory_api.reflection.outside_text import OutsideTexts
 from memory_api.text.quotations import find_quotations_of
-from memory_api.trace_analysis.analyze import analyze_trace
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
 from memory_api.trace_analysis.answer_comparison import compare_answers
-from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.attempts import Attempt
 from memory_api.trace_analysis.parser import parse_trace
 from memory_api.traces.expected_results import MAX_ACCEPTED_ANSWERS
 from memory_api.traces.schemas import Event, EventType, OutcomeType

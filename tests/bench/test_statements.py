@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from bench.statements import check_facts
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.traces.schemas import Event, OutcomeType
 from tests.support.junit import junit

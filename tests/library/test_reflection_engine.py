@@ -18,7 +18,7 @@ from memory_api.memories.search.query import SearchFilters
 from memory_api.reflection.evidence import Evidence
 from memory_api.reflection.generate import GeneratedReflection
 from memory_api.reflection.schemas import ReflectionResult
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
 from tests.conftest import Database, TestTenant
 

@@ -7,8 +7,7 @@ from memory_api.reflection.context import ReflectionInput
 from memory_api.reflection.evidence import Evidence
 from memory_api.reflection.lesson_drafts import episode_draft, episode_text
 from memory_api.runs.tables import RunRow
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
 from memory_api.traces.tables import TraceRow
 from tests.support.runs import call, run, user
 

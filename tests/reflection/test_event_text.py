@@ -11,7 +11,7 @@ from memory_api.reflection.event_text import (
     fit_events,
 )
 from memory_api.text.terms import estimate_tokens
-from memory_api.trace_analysis.context import Attempt
+from memory_api.trace_analysis.attempts import Attempt
 from memory_api.traces.schemas import Event, EventType, OutcomeType
 
 PAGE = "\n".join(f"Line {number} of the page about bridges and rivers." for number in range(40))

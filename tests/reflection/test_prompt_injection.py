@@ -24,8 +24,8 @@ from memory_api.reflection.model_output import ModelReflection, ModelVerdict, va
 from memory_api.reflection.outside_text import OutsideTexts, guard_lessons, outside_texts_of
 from memory_api.reflection.prompt import build_messages
 from memory_api.reflection.schemas import ReflectionResult
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
+from memory_api.trace_analysis.attempts import Attempt
 from tests.reflection.trajectories.test_trajectories_api import body, playbook, reflect, votes
 from tests.support.cases import each_case
 from tests.support.junit import junit

@@ -17,7 +17,7 @@ from memory_api.reflection.rules import (
     reflect_by_rules,
 )
 from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import Attempt
+from memory_api.trace_analysis.attempts import Attempt
 from memory_api.trace_analysis.facts import FactKind
 from memory_api.traces.schemas import ErrorCategory, Event, OutcomeType
 from tests.support.junit import junit

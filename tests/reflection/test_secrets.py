@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from memory_api.library.reflection_engine import ReflectionEngineV2
 from memory_api.llm.registry import open_llm
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext
 from tests.conftest import Database
 from tests.support.model_service import GOOD, Serve, Service, answer, trace
 from tests.support.stub_provider import StubProvider, bad_request

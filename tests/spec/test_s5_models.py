@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from memory_api.reflection.schemas import ReflectionResult
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
 from tests.support.cases import each_case
 

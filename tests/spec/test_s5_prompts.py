@@ -13,8 +13,7 @@ from memory_api.llm.structured_output import strict_schema
 from memory_api.reflection.evidence import Evidence
 from memory_api.reflection.model_output import ModelReflection
 from memory_api.reflection.prompt import PROMPT_BY_OUTCOME, build_messages
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
 from memory_api.traces.schemas import OutcomeType
 
 FAILURE = {OutcomeType.FAILURE, OutcomeType.ERROR, OutcomeType.TIMEOUT}

@@ -16,7 +16,7 @@ from memory_api.llm.registry import open_llm
 from memory_api.reflection.evidence import Evidence
 from memory_api.reflection.generate import GeneratedReflection, generate_reflection
 from memory_api.reflection.schemas import ReflectionResult
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.traces.schemas import ErrorCategory, ErrorInfo, Event, EventType, OutcomeType
 from tests.conftest import TestTenant
 from tests.spec.conftest import Rows

@@ -8,8 +8,7 @@ from typing import Any
 from bench.data import to_event
 from memory_api.reflection.rules import reflect_by_rules
 from memory_api.reflection.schemas import ReflectionResult
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.traces.schemas import Event
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from memory_api.trace_analysis.attempts import Attempt
 from memory_api.trace_analysis.calls import agent_steps
-from memory_api.trace_analysis.context import Attempt
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.message_facts import states_rule
 from memory_api.traces.schemas import Event, OutcomeType

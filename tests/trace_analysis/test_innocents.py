@@ -15,8 +15,7 @@ from typing import Any
 from bench.data import to_event
 from memory_api.evaluation.reflection_policy import effective_outcome
 from memory_api.evaluation.schemas import Criterion
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.traces.importers.formats import convert_record, convert_session
 from memory_api.traces.schemas import CreateTraceRequest, OutcomeType

@@ -39,7 +39,7 @@ from memory_api.reflection.outside_text import OutsideTexts, guard_lessons, outs
 from memory_api.reflection.prompt import PROMPT_BY_OUTCOME
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.text.quotations import QUOTATIONS
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.traces.redaction import redact_fields
 
 log = get_logger(__name__)

@@ -33,8 +33,7 @@ from memory_api.reflection.trajectories.conversion import (
 )
 from memory_api.reflection.trajectories.schemas import BulletEvaluation, Insight, Trajectory
 from memory_api.text.terms import estimate_tokens
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
 from memory_api.trace_analysis.facts import Fact
 from memory_api.traces.schemas import OutcomeType
 

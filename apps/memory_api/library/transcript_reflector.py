@@ -31,8 +31,7 @@ from memory_api.reflection.model_output import valid_items
 from memory_api.reflection.rules import fact_text
 from memory_api.reflection.transcripts.schemas import TranscriptTag
 from memory_api.text.terms import estimate_tokens
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
 from memory_api.traces.importers.messages import MESSAGE_NUMBER_KEY, messages_to_events
 from memory_api.traces.importers.session_lines import Message, parse_messages
 from memory_api.traces.schemas import Event, OutcomeType

@@ -30,7 +30,7 @@ from memory_api.reflection.event_text import (
     event_pieces,
 )
 from memory_api.text.terms import estimate_tokens
-from memory_api.trace_analysis.context import Attempt
+from memory_api.trace_analysis.attempts import Attempt
 from memory_api.trace_analysis.parser import ParsedTrace, parse_trace
 from memory_api.traces.schemas import Event, EventType
 

@@ -21,7 +21,8 @@ from memory_api.reflection.evidence import Evidence, PromptBullet, PromptLesson
 from memory_api.reflection.model_output import SharedReflection
 from memory_api.runs.chain import OUTCOME
 from memory_api.runs.tables import RunRow
-from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext
+from memory_api.trace_analysis.attempts import Attempt
 from memory_api.traces.event_cache import EVENT_CACHE
 from memory_api.traces.queries import (
     get_trace,

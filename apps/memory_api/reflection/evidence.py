@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from memory_api.core.isolated_work import run_isolated
-from memory_api.trace_analysis.analyze import analyze_trace
-from memory_api.trace_analysis.context import Attempt, ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace
+from memory_api.trace_analysis.attempts import Attempt
 from memory_api.trace_analysis.facts import Fact
 from memory_api.trace_analysis.ground_truth import comparison_size
 from memory_api.traces.schemas import EventType

@@ -9,8 +9,8 @@ from typing import Any
 from memory_api.llm.untrusted_text import fit_text
 from memory_api.reflection.event_text import to_json
 from memory_api.reflection.evidence import Evidence
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.arguments import as_mapping
-from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.trace_analysis.ground_truth import (
     MAX_RATING,

@@ -43,7 +43,7 @@ from memory_api.reflection.prompt import (
 )
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.text.quotations import QUOTATIONS
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.traces.schemas import OutcomeType
 

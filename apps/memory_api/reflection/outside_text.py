@@ -37,8 +37,8 @@ from memory_api.text.quotations import (
     quote_values_of,
     words_of_name,
 )
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.arguments import parse_arguments
-from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
 from memory_api.traces.schemas import Event, EventType
 from memory_api.traces.tables import TraceRow

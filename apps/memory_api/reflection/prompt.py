@@ -41,8 +41,8 @@ from memory_api.reflection.fact_text import fact_sentences
 from memory_api.reflection.model_output import reflection_class
 from memory_api.reflection.rules import context_language
 from memory_api.text.terms import estimate_tokens
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.calls import agent_steps
-from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.trace_analysis.ground_truth import (
     states_answer,

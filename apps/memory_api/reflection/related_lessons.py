@@ -19,8 +19,8 @@ from memory_api.reflection.context import (
 )
 from memory_api.reflection.evidence import PromptLesson
 from memory_api.runtime import Runtime
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.arguments import as_items
-from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.traces.queries import find_traces_of_playbook
 from memory_api.traces.schemas import EventType
 

@@ -1,11 +1,15 @@
-"""Collect the facts of a trace. Pure and deterministic."""
+"""The facts of a trace. Pure and deterministic."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
-from memory_api.trace_analysis.attempts import compare_attempts
+from pydantic import Field, field_validator
+
+from memory_api.core.schemas import ResponseModel
+from memory_api.trace_analysis.attempts import Attempt, compare_attempts
 from memory_api.trace_analysis.calls import (
     find_corrected_calls,
     find_counts,
@@ -14,7 +18,6 @@ from memory_api.trace_analysis.calls import (
     find_repeated_calls,
     find_retried_calls,
 )
-from memory_api.trace_analysis.context import Attempt, ReflectionContext
 from memory_api.trace_analysis.expectations import find_expectations, find_test_report
 from memory_api.trace_analysis.facts import Fact
 from memory_api.trace_analysis.message_facts import (
@@ -24,6 +27,38 @@ from memory_api.trace_analysis.message_facts import (
     find_user_rules,
 )
 from memory_api.trace_analysis.parser import parse_trace
+from memory_api.traces.schemas import ErrorInfo, Event, OutcomeType
+from memory_api.traces.tools import ToolDefinition, Tools
+
+
+class ReflectionContext(ResponseModel):
+    """One trace to reflect on. `events` are in the order in which they happened. If the outcome is
+    not known, `outcome` is `partial` and no text states it. `overruled_outcome` is what the client
+    reported, if a check that it declared contradicts it.
+    """
+
+    events: list[Event]
+    outcome: OutcomeType
+    outcome_is_known: bool = True
+    overruled_outcome: OutcomeType | None = None
+    tenant_id: str
+    project_id: str = "default"
+    session_id: str | None = None
+    error: ErrorInfo | None = None
+    task_description: str | None = None
+    task_goal: str | None = None
+    generated_answer: str | None = None
+    related_memory_ids: list[UUID] = Field(default_factory=list)
+    tools: Tools = Field(default_factory=list[ToolDefinition])
+
+    @property
+    def known_outcome(self) -> OutcomeType | None:
+        return self.outcome if self.outcome_is_known else None
+
+    @field_validator("session_id", mode="before")
+    @classmethod
+    def _uuid_to_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, UUID) else value
 
 
 def analyze_trace(
@@ -42,7 +77,7 @@ def analyze_trace(
     trace = parse_trace(context.events, context.task_description, context.task_goal, context.tools)
     return [
         *find_counts(trace),
-        *find_error(context, trace),
+        *find_error(trace, context.error, context.outcome),
         *find_test_report(test_report),
         *find_expectations(trace, ground_truth, context.generated_answer),
         *find_user_rules(trace),

@@ -16,11 +16,11 @@ from typing import Any
 
 from memory_api.text.excerpts import excerpt
 from memory_api.trace_analysis.arguments import Arguments, diff_arguments
-from memory_api.trace_analysis.context import Attempt
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.ground_truth import expected_actions
 from memory_api.trace_analysis.parser import ParsedTrace, ToolCall, parse_trace
-from memory_api.traces.schemas import OutcomeType
+from memory_api.traces.schemas import Event, OutcomeType
+from memory_api.traces.tools import ToolDefinition
 
 MAX_DIFFERENCES = 12
 _MAX_ARGUMENTS = 12
@@ -31,6 +31,16 @@ _MAX_CANDIDATES = 50
 _FAILED = (OutcomeType.FAILURE, OutcomeType.TIMEOUT)
 
 CallKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An earlier attempt at the same task."""
+
+    outcome: OutcomeType
+    events: Sequence[Event]
+    trace_id: str | None = None
+    tools: Sequence[ToolDefinition] = ()
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from typing import Any
 
 from memory_api.text.excerpts import excerpt
 from memory_api.text.numbers import Number, find_numbers, parse_number
-from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.expectations import final_answer
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.failures import error_message
 from memory_api.trace_analysis.parser import ParsedTrace
-from memory_api.traces.schemas import EventType, OutcomeType
+from memory_api.traces.schemas import ErrorInfo, EventType, OutcomeType
 
 _QUOTED_LENGTH = 200
 _MAX_ANSWER_CHARACTERS = 4_000
@@ -52,25 +51,24 @@ _LASTING = re.compile(
 _QUESTION = re.compile(r"[?？]\s*$|か[。.]?\s*$")
 
 
-def find_error(context: ReflectionContext, trace: ParsedTrace) -> Iterator[Fact]:
+def find_error(trace: ParsedTrace, error: ErrorInfo | None, outcome: OutcomeType) -> Iterator[Fact]:
     """The error that the client stated; without it, that of the last event with an error, unless a
     later call worked or the run succeeded: then it is only one of the rejected calls.
     """
-    if context.error is not None and context.error.error_message:
-        error = context.error
+    if error is not None and error.error_message:
         values = {"category": error.error_category.value}
         values["message"] = excerpt(error.error_message, 300)
         yield Fact(FactKind.ERROR, (), values | {"is_stated": True})
         return
-    if context.outcome is OutcomeType.SUCCESS:
+    if outcome is OutcomeType.SUCCESS:
         return
     worked = [
         call.response_position
         for call in trace.calls
         if call.response_position is not None and not call.failure_message
     ]
-    for position in range(len(context.events) - 1, max(worked, default=-1), -1):
-        event = context.events[position]
+    for position in range(len(trace.events) - 1, max(worked, default=-1), -1):
+        event = trace.events[position]
         if event.error or event.event_type is EventType.ERROR_EVENT:
             message = error_message(event.error) if event.error else ""
             content = excerpt(event.content, 300)

@@ -28,7 +28,7 @@ from memory_api.reflection.prompt import (
     lesson_lines,
     omitted_fields,
 )
-from memory_api.trace_analysis.context import ReflectionContext
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.facts import Fact
 
 BATCH_PROMPT, RUN_PROMPT = "reflection/batch", "reflection/batch_run"

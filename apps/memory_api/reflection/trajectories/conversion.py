@@ -7,8 +7,8 @@ from __future__ import annotations
 from memory_api.reflection.model_output import ACTIONS
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.reflection.trajectories.schemas import Insight, Trajectory
+from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.answer_comparison import compare_answers
-from memory_api.trace_analysis.context import ReflectionContext
 from memory_api.trace_analysis.junit import parse_junit
 from memory_api.traces.schemas import ErrorInfo, Event, EventType, OutcomeType
 
