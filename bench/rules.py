@@ -67,7 +67,7 @@ def load(path: Path) -> list[Case]:
         group = earlier[raw.get("group") or raw["id"]]
         attempts = tuple(attempt for attempt, _ in group)
         cases.append(Case(raw, context, attempts, tuple(other for _, other in group)))
-        group.append((Attempt(context.outcome, context.events, raw["id"]), raw))
+        group.append((Attempt(context.outcome, context.events), raw))
     return cases
 
 

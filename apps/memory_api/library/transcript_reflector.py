@@ -20,15 +20,15 @@ from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_tex
 from memory_api.llm.wrappers import RetryingLLM, with_retries
 from memory_api.playbooks.formats.key_points import list_key_points
 from memory_api.playbooks.retrieval.prompt_block import format_playbook
-from memory_api.reflection.event_text import (
+from memory_api.reflection.model_output import valid_items
+from memory_api.reflection.rules import fact_text
+from memory_api.reflection.trace_text import (
     EventPiece,
     ShownContents,
     cited_in,
     count_tokens,
     fit_events,
 )
-from memory_api.reflection.model_output import valid_items
-from memory_api.reflection.rules import fact_text
 from memory_api.reflection.transcripts.schemas import TranscriptTag
 from memory_api.text.terms import estimate_tokens
 from memory_api.trace_analysis.analyze import ReflectionContext, analyze_trace

@@ -22,13 +22,13 @@ from memory_api.llm.structured_output import request_structured, schema_text
 from memory_api.llm.untrusted_text import fence_text, fit_text
 from memory_api.llm.wrappers import MeteredLLM
 from memory_api.memories.index.drafts import MemoryDraft
-from memory_api.reflection.event_text import (
+from memory_api.reflection.outside_text import OutsideTexts, guard_lessons
+from memory_api.reflection.trace_text import (
     MIN_PIECES_TOKENS,
     ShownContents,
     event_pieces,
     fit_events,
 )
-from memory_api.reflection.outside_text import OutsideTexts, guard_lessons
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime, open_model_session
 from memory_api.text.quotations import is_safe_name

@@ -20,7 +20,7 @@ from memory_api.llm.untrusted_text import (
     fit_pieces,
     fit_text,
 )
-from memory_api.reflection.event_text import (
+from memory_api.reflection.trace_text import (
     MIN_PIECES_TOKENS,
     EventPiece,
     ShownContents,

@@ -20,7 +20,6 @@ from memory_api.llm.prompts import PromptMessages
 from memory_api.llm.structured_output import request_structured
 from memory_api.llm.wrappers import MeteredLLM
 from memory_api.reflection import rules
-from memory_api.reflection.event_text import event_id_of
 from memory_api.reflection.evidence import Evidence, analyze, input_size
 from memory_api.reflection.model_output import (
     ACTIONS,
@@ -42,6 +41,7 @@ from memory_api.reflection.prompt import (
     omitted_fields,
 )
 from memory_api.reflection.schemas import ReflectionResult
+from memory_api.reflection.trace_text import event_id_of
 from memory_api.text.quotations import QUOTATIONS
 from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of

@@ -21,25 +21,23 @@ from memory_api.llm.prompts import (
 from memory_api.llm.structured_output import schema_text
 from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_text
 from memory_api.reflection.attempt_text import fold_attempts, render_attempts
-from memory_api.reflection.event_text import (
-    ShownContents,
-    count_tokens,
-    event_pieces,
-    fit_events,
-    to_json,
-)
 from memory_api.reflection.evidence import Evidence, PromptBullet, PromptLesson
-from memory_api.reflection.evidence_text import (
-    StatedError,
-    called_tools,
-    error_text,
-    recorded_result,
-    stated_error,
-    tool_lines,
-)
 from memory_api.reflection.fact_text import fact_sentences
 from memory_api.reflection.model_output import reflection_class
 from memory_api.reflection.rules import context_language
+from memory_api.reflection.trace_text import (
+    ShownContents,
+    StatedError,
+    called_tools,
+    count_tokens,
+    error_text,
+    event_pieces,
+    fit_events,
+    recorded_result,
+    stated_error,
+    to_json,
+    tool_lines,
+)
 from memory_api.text.terms import estimate_tokens
 from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.calls import agent_steps

@@ -22,7 +22,7 @@ from memory_api.reflection.schemas import ReflectionResult
 from memory_api.text.excerpts import excerpt
 from memory_api.text.quotations import is_safe_name, safe_quotation, safe_quotations
 from memory_api.trace_analysis.analyze import ReflectionContext
-from memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
+from memory_api.trace_analysis.arguments import COMMAND_ARGUMENTS
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
 from memory_api.trace_analysis.failures import classify_error, is_exit_code
 from memory_api.trace_analysis.parser import describe_task, language_of

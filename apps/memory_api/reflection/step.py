@@ -19,7 +19,11 @@ from memory_api.memories.index.drafts import MemoryDraft
 from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
 from memory_api.reflection.batches.share import find_shared_reflection
 from memory_api.reflection.bullet_usage import UsedBullet
-from memory_api.reflection.context import ReflectionInput, load_reflection_input
+from memory_api.reflection.context import (
+    ReflectionInput,
+    find_related_lessons,
+    load_reflection_input,
+)
 from memory_api.reflection.generate import generate_reflection
 from memory_api.reflection.lesson_drafts import (
     comparison_drafts,
@@ -29,7 +33,6 @@ from memory_api.reflection.lesson_drafts import (
 )
 from memory_api.reflection.lesson_storage import SavedLesson, degraded_run_of
 from memory_api.reflection.model_output import ModelVerdict
-from memory_api.reflection.related_lessons import find_related_lessons
 from memory_api.reflection.schemas import (
     GenerateReflectionResponse,
     ReflectionResult,

@@ -1,5 +1,5 @@
-"""Arguments of a call, in whatever syntax the call is written, and the differences between two
-calls.
+"""Arguments of a call, in whatever syntax the call is written; the differences between two calls;
+what a command does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,26 @@ from memory_api.text.excerpts import excerpt, excerpt_differences
 _MAX_PARSED_CHARACTERS = 40_000
 _MAX_ARGUMENTS = 80
 _BRACKET_CALL = re.compile(r"^\s*([\w.\-/ ]{1,60})\[(.*)\]\s*$", re.DOTALL)
+COMMAND_ARGUMENTS = frozenset({"command", "cmd", "code", "script"})
+"""Names of an argument that is a command or code."""
+MAX_COMMAND_CHARACTERS = 4_000
+_SHELL_OPTION = re.compile(r"-\w{0,4}c")
+_CHECK_COMMAND = re.compile(
+    r"\b(?:pytest|unittest|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|tsc|mypy|pyright|eslint"
+    r"|go (?:test|vet|build)|cargo (?:test|check|build)|(?:npm|yarn|pnpm)(?: run)? (?:test|build)"
+    r"|make (?:test|check)|(?:mvn|gradle|gradlew) \w*(?:test|check))\b"
+)
+_SHELL_WRITE = re.compile(
+    r"(?<![\d&<=-])>{1,2} ?(?!&|/dev/)[\w./~$\"']|\bsed\b[^|;\n]{0,80} -\w*i|\btee\b"
+    r"|\b(?:mv|cp|rm|patch|touch) |\bgit (?:apply|checkout|reset|restore|stash|merge|revert)\b"
+    r"|\b(?:pip|npm|yarn|pnpm|go|cargo|apt|apt-get) (?:install|add|get|i|remove|uninstall)\b"
+)
+_READING_COMMAND = re.compile(
+    r"\s*(?:cat|cd|cmp|date|diff|echo|e?grep|file|head|journalctl|less|ls|pwd|rg|stat|tail|wc|which"
+    r"|git (?:blame|diff|log|show|status)|kubectl (?:describe|get|logs)|docker (?:inspect|logs|ps)"
+    r"|gh run view)(?:\s|$)"
+)
+_COMMAND_SEPARATOR = re.compile(r"\|\|?|&&|[;\n]")
 Arguments = dict[str, str]
 """Path of an argument -> its value as text. Free text has the path ''."""
 
@@ -164,3 +184,30 @@ def format_call(tool: str, content: str, arguments: Arguments, limit: int = 90) 
             break
         parts.append(part)
     return f"{tool}({', '.join(parts)})"
+
+
+def command_of(content: str, arguments: Arguments) -> str:
+    """The command or code that a call runs: an argument, free text, or the list `["bash", "-lc",
+    "…"]`; '' if there is none.
+    """
+    name = next((n for n in arguments if n in COMMAND_ARGUMENTS or not n), None)
+    if name is None:
+        return ""
+    items = [str(item) for item in as_items((parse_mapping(content) or {}).get(name))]
+    if not items:
+        return arguments[name]
+    return items[2] if len(items) > 2 and _SHELL_OPTION.fullmatch(items[1]) else " ".join(items)
+
+
+def only_reads(command: str) -> bool:
+    """Whether a shell command consists of commands that only read."""
+    if len(command) > MAX_COMMAND_CHARACTERS or "$(" in command or "`" in command:
+        return False
+    parts = [part for part in _COMMAND_SEPARATOR.split(command) if part.strip()]
+    are_reading = [_READING_COMMAND.match(part) for part in parts]
+    return bool(parts) and all(are_reading) and not _SHELL_WRITE.search(command)
+
+
+def is_check(content: str) -> bool:
+    """Whether a call runs tests, a build or a type check."""
+    return bool(_CHECK_COMMAND.search(content[:2_000]))

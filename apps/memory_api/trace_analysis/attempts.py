@@ -39,7 +39,6 @@ class Attempt:
 
     outcome: OutcomeType
     events: Sequence[Event]
-    trace_id: str | None = None
     tools: Sequence[ToolDefinition] = ()
 
 

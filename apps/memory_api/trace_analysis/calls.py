@@ -13,8 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from memory_api.text.excerpts import excerpt, fold_for_comparison
-from memory_api.trace_analysis.arguments import ArgumentChange, diff_arguments
-from memory_api.trace_analysis.exit_codes import COMMAND_ARGUMENTS
+from memory_api.trace_analysis.arguments import COMMAND_ARGUMENTS, ArgumentChange, diff_arguments
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.parser import ParsedTrace, ToolCall
 from memory_api.traces.schemas import Event, EventType

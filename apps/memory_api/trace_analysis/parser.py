@@ -11,18 +11,20 @@ from typing import Any
 
 from memory_api.text.excerpts import detect_language, excerpt, first_line, without_greeting
 from memory_api.text.quotations import to_safe_name
-from memory_api.trace_analysis.arguments import Arguments, format_call, parse_arguments
-from memory_api.trace_analysis.exit_codes import (
+from memory_api.trace_analysis.arguments import (
+    Arguments,
     command_of,
-    exit_code_from_metadata,
+    format_call,
     is_check,
-    is_result,
     only_reads,
+    parse_arguments,
 )
 from memory_api.trace_analysis.failures import (
     detect_failure,
     error_message,
     exit_code_failure,
+    exit_code_from_metadata,
+    is_result,
     most_informative_line,
 )
 from memory_api.traces.schemas import Event, EventType

@@ -32,7 +32,7 @@ from memory_api.evaluation.schemas import (
 )
 from memory_api.text.excerpts import excerpt
 from memory_api.trace_analysis.answer_comparison import AnswerComparison
-from memory_api.trace_analysis.exit_codes import exit_code_from_metadata
+from memory_api.trace_analysis.failures import exit_code_from_metadata
 from memory_api.trace_analysis.ground_truth import (
     ActionDeviation,
     CallComparison,

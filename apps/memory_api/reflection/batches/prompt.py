@@ -20,7 +20,6 @@ from memory_api.llm.structured_output import schema_text
 from memory_api.reflection.batches.model_output import BatchReflection
 from memory_api.reflection.context import without_copies
 from memory_api.reflection.evidence import Evidence, PromptBullet, PromptLesson
-from memory_api.reflection.evidence_text import tool_lines
 from memory_api.reflection.prompt import (
     PromptParts,
     bullet_lines,
@@ -28,6 +27,7 @@ from memory_api.reflection.prompt import (
     lesson_lines,
     omitted_fields,
 )
+from memory_api.reflection.trace_text import tool_lines
 from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.facts import Fact
 

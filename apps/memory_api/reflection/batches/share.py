@@ -43,7 +43,11 @@ from memory_api.reflection.batches.prompt import (
     build_batch_prompt,
     name_of_run,
 )
-from memory_api.reflection.context import ReflectionInput, load_reflection_input
+from memory_api.reflection.context import (
+    ReflectionInput,
+    find_related_lessons,
+    load_reflection_input,
+)
 from memory_api.reflection.credit.verdicts import limit_model_verdicts
 from memory_api.reflection.evidence import analyze
 from memory_api.reflection.model_output import (
@@ -54,7 +58,6 @@ from memory_api.reflection.model_output import (
 )
 from memory_api.reflection.outside_text import OutsideTexts, outside_texts_of, quote_reports
 from memory_api.reflection.prompt import DATA_PROMPT, PROMPT_BY_OUTCOME
-from memory_api.reflection.related_lessons import find_related_lessons
 from memory_api.run_queue.port import Ticket
 from memory_api.runs.chain import PLAYBOOK
 from memory_api.runs.lifecycle import RunBusy

@@ -4,7 +4,7 @@ events."""
 from __future__ import annotations
 
 from memory_api.reflection.attempt_text import fold_attempts, render_attempts
-from memory_api.reflection.event_text import (
+from memory_api.reflection.trace_text import (
     ShownContents,
     count_tokens,
     event_pieces,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from memory_api.evaluation.evaluators.deterministic import efficiency
 from memory_api.reflection.fact_text import fact_sentences
-from memory_api.trace_analysis.exit_codes import is_result
 from memory_api.trace_analysis.facts import FactKind
+from memory_api.trace_analysis.failures import is_result
 from memory_api.trace_analysis.parser import parse_trace
 from tests.support.cases import each_case
 from tests.support.evaluation_cases import case
