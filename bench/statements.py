@@ -223,8 +223,9 @@ def _difference(run: _Run, fact: StatedFact) -> Iterator[bool]:
 
 
 def _user_rule(run: _Run, fact: StatedFact) -> Iterator[bool]:
-    said, before = (run.event(event_id) for event_id in fact.event_ids)
-    yield said["event_type"] == "user_message" and before["event_type"] == "llm_response"
+    said, *before = (run.event(event_id) for event_id in fact.event_ids)
+    yield said["event_type"] == "user_message"
+    yield all(event["event_type"] == "llm_response" for event in before)
     yield " ".join(said["content"].split()) == fact.values["text"]
 
 

@@ -130,6 +130,17 @@ def test_rule_of_the_user_is_verbatim_and_after_the_agent() -> None:
     assert (fact.event_ids, fact.values["text"]) == (("e2", "e1"), rule)
 
 
+def test_client_marks_a_rule_in_any_language() -> None:
+    rule = "Nein, falsch: du musst immer `uv run` benutzen. Merk dir das."
+    marked = {**user(rule), "metadata": {"rule": True}}
+    assert facts([user("Los."), says("OK"), user(rule)], FactKind.USER_RULE) == []
+    fact = only([user("Los."), says("Fertig."), marked], FactKind.USER_RULE)
+    assert (fact.event_ids, fact.values["text"]) == (("e2", "e1"), rule)
+    assert only([marked, says("OK")], FactKind.USER_RULE).event_ids == ("e0",)
+    unmarked = {**user(rule), "metadata": {"rule": "true"}}
+    assert facts([user("Los."), says("OK"), unmarked], FactKind.USER_RULE) == []
+
+
 def test_expected_calls_and_answer() -> None:
     rows = [*call("pay", {"amount": 9}, "ok"), says("Paid.")]
     truth = {"actions": [{"name": "pay", "kwargs": {"amount": 10}}, {"name": "mail"}]}

@@ -24,7 +24,7 @@ class FactKind(StrEnum):
     `repeated_call`: identical calls with the same response, or failed each time.
     `difference`: what successful and failed attempts at the task do not have in common.
     `unsourced`: numbers of the answer that no earlier event contains.
-    `user_rule`: a message in which the user corrects the agent and states a rule.
+    `user_rule`: a rule that the user stated, by the mark of the client or as a correction.
     """
 
     COUNTS = "counts"

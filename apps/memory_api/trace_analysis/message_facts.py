@@ -1,10 +1,11 @@
 """Facts about the messages of a run: how it ended, the error that it reports, numbers of its answer
-that nothing before it contains, and a rule that the user stated as a correction.
+that nothing before it contains, and rules that the user stated.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -144,23 +145,26 @@ def _keys_of(text: str) -> Iterator[Decimal]:
 
 
 def find_user_rules(trace: ParsedTrace) -> Iterator[Fact]:
-    """Messages in which the user corrects the agent and states a rule, word for word: an objection
-    and a word such as "always", or "remember that". Longer messages and questions are no rules.
+    """Rules of the user, word for word: messages that the client marks with `rule: true` in their
+    metadata, and after a reply of the agent those that `states_rule` recognizes.
     """
-    if not trace.reply_positions:
-        return
-    first_reply = trace.reply_positions[0]
     for position in trace.user_positions:
-        text = " ".join(trace.content_at(position).split())
-        if position > first_reply and len(text) <= _MAX_RULE_LENGTH and states_rule(text):
-            reply = max(n for n in trace.reply_positions if n < position)
-            ids = (trace.event_ids[position], trace.event_ids[reply])
-            yield Fact(FactKind.USER_RULE, ids, {"text": text})
+        event, text = trace.events[position], " ".join(trace.content_at(position).split())
+        replies = trace.reply_positions[: bisect_left(trace.reply_positions, position)]
+        if event.metadata.get("rule") is True or (replies and states_rule(text)):
+            ids = (trace.event_ids[n] for n in (position, *replies[-1:]))
+            yield Fact(FactKind.USER_RULE, tuple(ids), {"text": text})
 
 
 def states_rule(text: str) -> bool:
-    """Whether a message corrects and states a rule. If unsure, it does not."""
-    if _QUESTION.search(text) or not (_RULE.search(text) or _JAPANESE_RULE.search(text)):
+    """Whether a short message corrects the agent and states a rule, in English or Japanese. What
+    such a message says depends on its language. If unsure, it does not.
+    """
+    if (
+        len(text) > _MAX_RULE_LENGTH
+        or _QUESTION.search(text)
+        or not (_RULE.search(text) or _JAPANESE_RULE.search(text))
+    ):
         return False
     has_content = len(text.split()) >= _MIN_RULE_WORDS or not text.isascii()
     return has_content and bool(_OBJECTION.match(text) or _LASTING.search(text))
