@@ -42,7 +42,6 @@ class Lesson(ResponseModel):
     trace_id: UUID | None = None
     importance: UnitFloat = 0.5
     confidence: UnitFloat = 0.5
-    language: str = "en"
     tags: list[str] = Field(default_factory=list)
     outcome: str | None = None
     """The effective outcome of the trace that first taught the lesson."""
@@ -346,7 +345,6 @@ def _lesson(row: MemoryRow) -> Lesson:
         trace_id=row.trace_id,
         importance=row.importance,
         confidence=0.5 if row.confidence is None else row.confidence,
-        language=str(metadata.get("language") or "en"),
         tags=[tag for tag in row.tags if tag not in _PLAIN_TAGS],
         outcome=row.outcome,
         observation_count=row.observation_count,

@@ -13,11 +13,10 @@ from memory_api.trace_analysis.calls import MAX_PER_KIND
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.ground_truth import (
     ActionDeviation,
-    answer_text,
     compare_answer,
     compare_calls,
     expected_outputs,
-    final_answer_call,
+    find_answer,
     missing_outputs,
 )
 from memory_api.trace_analysis.junit import parse_junit
@@ -52,31 +51,12 @@ def _expectation(what: str, met: bool | None, *event_ids: str | None, **values: 
     return Fact(FactKind.EXPECTATION, ids, {"what": what, "met": met, **values})
 
 
-def final_answer(trace: ParsedTrace) -> tuple[int, str] | None:
-    """Position and text of the answer of the run: that of its answer call, else its last message,
-    unless a call follows it.
-    """
-    call = final_answer_call(trace.calls)
-    if call is not None:
-        return call.position, answer_text(call)
-    position = trace.reply_positions[-1] if trace.reply_positions else None
-    if position is None or (trace.calls and trace.calls[-1].position > position):
-        return None
-    return position, trace.content_at(position)
-
-
-def _last_message(trace: ParsedTrace) -> tuple[int, str] | None:
-    if not trace.reply_positions:
-        return None
-    return trace.reply_positions[-1], trace.content_at(trace.reply_positions[-1])
-
-
 def _answer(trace: ParsedTrace, ground_truth: Any, stated_answer: str | None) -> Iterator[Fact]:
     expected = next(iter(expected_answers(ground_truth)), None)
     if expected is None:
         return
     shown = excerpt(expected, MAX_ANSWER_LENGTH)
-    found = None if stated_answer else final_answer(trace) or _last_message(trace)
+    found = None if stated_answer else find_answer(trace)
     answer = stated_answer or (found[1] if found else None)
     comparison = compare_answer(trace, answer, ground_truth) if answer is not None else None
     if answer is None or comparison is None:

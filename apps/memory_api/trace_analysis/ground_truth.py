@@ -278,33 +278,27 @@ _MAX_EXPECTED_OUTPUTS = 10
 _MAX_MESSAGE_CHARACTERS = 20_000
 
 
-def final_answer_call(calls: Sequence[ToolCall]) -> ToolCall | None:
-    """The last call with an answer, by its tool's name."""
-    for call in reversed(calls):
+def find_answer(trace: ParsedTrace) -> tuple[int, str] | None:
+    """Position and text of the run's answer: the argument of the last call of a tool for answers,
+    else the last message.
+    """
+    for call in reversed(trace.calls):
         if _ANSWER_TOOL.match(call.tool) and call.arguments:
-            return call
-    return None
-
-
-def answer_text(call: ToolCall) -> str:
-    return call.arguments.get("") or next(iter(call.arguments.values()), "")
+            arguments = call.arguments
+            return call.position, arguments.get("") or next(iter(arguments.values()), "")
+    position = trace.reply_positions[-1] if trace.reply_positions else None
+    return None if position is None else (position, trace.content_at(position))
 
 
 def compare_answer(
     trace: ParsedTrace, answer: str | None, ground_truth: Any
 ) -> AnswerComparison | None:
     """Compares the run's answer with the expected one, by the `match` that the ground truth
-    declares; None without an expected or a given answer.
-
-    The answer is the stated one, else that of the answer call, else the last message.
+    declares; None without an expected or a given answer. The answer is the stated one, else that
+    of `find_answer`.
     """
-    expected = expected_answers(ground_truth)
-    call = final_answer_call(trace.calls)
-    given = answer or None
-    if given is None and call is not None:
-        given = answer_text(call)
-    elif given is None and trace.reply_positions:
-        given = trace.content_at(trace.reply_positions[-1])
+    expected, found = expected_answers(ground_truth), find_answer(trace)
+    given = answer or (found[1] if found else None)
     if not expected or given is None:
         return None
     match = declared_match(ground_truth)

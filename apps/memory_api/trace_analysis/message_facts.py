@@ -12,9 +12,9 @@ from typing import Any
 
 from memory_api.text.excerpts import excerpt
 from memory_api.text.numbers import Number, find_numbers, parse_number
-from memory_api.trace_analysis.expectations import final_answer
 from memory_api.trace_analysis.facts import Fact, FactKind
 from memory_api.trace_analysis.failures import error_message
+from memory_api.trace_analysis.ground_truth import find_answer
 from memory_api.trace_analysis.parser import ParsedTrace
 from memory_api.traces.schemas import ErrorInfo, EventType, OutcomeType
 
@@ -80,9 +80,18 @@ def find_error(trace: ParsedTrace, error: ErrorInfo | None, outcome: OutcomeType
             return
 
 
+def _final_answer(trace: ParsedTrace) -> tuple[int, str] | None:
+    """The answer of the run, unless it is a message that a call follows."""
+    answer = find_answer(trace)
+    if answer is None or not trace.calls:
+        return answer
+    is_message = trace.events[answer[0]].event_type is EventType.LLM_RESPONSE
+    return None if is_message and trace.calls[-1].position > answer[0] else answer
+
+
 def find_end(trace: ParsedTrace) -> Iterator[Fact]:
     """Quotations of how the run ended: its last message, or its last call with the response."""
-    answer = final_answer(trace)
+    answer = _final_answer(trace)
     if answer is not None:
         position, text = answer
         is_message = trace.events[position].event_type is EventType.LLM_RESPONSE
@@ -112,7 +121,7 @@ def find_unsourced_numbers(trace: ParsedTrace) -> Iterator[Fact]:
     """The numbers of the answer that neither the task nor an earlier event contains. 18.50 and
     18.5 are the same number.
     """
-    answer = final_answer(trace)
+    answer = _final_answer(trace)
     if answer is None:
         return
     position, text = answer

@@ -39,7 +39,7 @@ from memory_api.trace_analysis.ground_truth import (
     compare_answer,
     compare_calls,
     expected_outputs,
-    final_answer_call,
+    find_answer,
     missing_outputs,
 )
 from memory_api.trace_analysis.junit import JUnitReport, parse_junit
@@ -205,7 +205,7 @@ def _has_calls_or_replies(case: EvaluationInput) -> bool:
 
 
 def _has_answer(case: EvaluationInput) -> bool:
-    return bool(case.answer or final_answer_call(case.run.calls) or case.run.reply_positions)
+    return bool(case.answer or find_answer(case.run))
 
 
 def _score_last_check(case: EvaluationInput) -> Iterator[CriterionScore]:
