@@ -1,5 +1,7 @@
 """The patterns of secrets: prefixes of providers, JWTs, key blocks, and names such as `password`
-before a value.
+before a value. Most are in `secret_patterns.toml`: `tokens` have a fixed `prefix`, `forms` are
+marked in another way, `names` write a name and its secret without a sign of assignment. `check` is
+a function of this module.
 
 There is no entropy check, so UUIDs, hashes, IDs and base64 data stay (docs/decisions/redaction.md).
 
@@ -10,234 +12,302 @@ repetition is bounded or possessive. A test checks this.
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from memory_api.core.secret_assignments import (
-    ASSIGNED,
-    is_generated,
-    is_named_secret,
-    is_value,
-)
-from memory_api.core.secret_tokens import KEY_BLOCK, TOKENS, SecretPattern, has_digit
-
-_ADDRESSES = (
-    SecretPattern(
-        "telegram_token",
-        (":A",),
-        re.compile(r"(?<!\d)\d{6,10}:A[A-Za-z0-9_-]{33,34}(?![A-Za-z0-9_-])"),
-        is_secret=has_digit,
-        precise_hint=r"[0-9][:：]A[A-Za-z0-9_-]{8}",
-    ),
-    SecretPattern(
-        "webhook_url",
-        ("hooks.slack.com/",),
-        re.compile(
-            r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<secret>[A-Za-z0-9/_-]{20,}+)"
-        ),
-    ),
-    SecretPattern(
-        "webhook_url",
-        ("/api/webhooks/",),
-        re.compile(r"/api/webhooks/\d{15,21}/(?P<secret>[A-Za-z0-9_-]{40,}+)"),
-    ),
-    SecretPattern(
-        "url_signature", ("sig=",), re.compile(r"[?&;]sig=(?P<secret>[A-Za-z0-9%+/=_-]{20,}+)")
-    ),
-    SecretPattern(
-        "google_key",
-        ("private_key_id",),
-        re.compile(
-            r"private_key_id\\{0,3}[\"']?\s{0,3}[:=]\s{0,3}\\{0,3}[\"']?(?P<secret>[a-f0-9]{40})"
-        ),
-    ),
-)
+Check = Callable[[re.Match[str], str], bool]
 
 
-def _is_download_command(match: re.Match[str], secret: str) -> bool:
+@dataclass(frozen=True, slots=True)
+class SecretPattern:
+    """One kind of secret.
+
+    The group `secret` of `regex`, or the whole match, is replaced if `is_secret` returns true.
+    `regex` runs only on texts that contain one of `hints`. If not `is_case_sensitive`, hints and
+    regex are lower case and are matched against the text in lower case; this is much faster than a
+    case-insensitive regex.
+    """
+
+    kind: str
+    hints: Sequence[str]
+    regex: re.Pattern[str]
+    is_secret: Check
+    is_case_sensitive: bool = True
+    precise_hint: str = ""
+    """A regular expression for the first pass over all patterns, if the hints are so short that
+    they occur in most texts. It has the syntax that `re` and Rust's engine share, and accepts
+    full-width characters in place of punctuation.
+    """
+
+
+def _always(match: re.Match[str], secret: str) -> bool:
+    return True
+
+
+def has_digit(match: re.Match[str], secret: str) -> bool:
+    return any(character.isdigit() for character in secret)
+
+
+def is_value(match: re.Match[str], secret: str) -> bool:
+    """Whether `secret` is a value and not a placeholder, variable, template or code expression."""
+    if _PLACEHOLDER.fullmatch(secret) or secret[0] in "<$%{(" or _PROSE.search(secret):
+        return False
+    return not secret.startswith(("os.", "process.", "self.", "env.", "config.", "settings."))
+
+
+def is_no_variable(match: re.Match[str], secret: str) -> bool:
+    return secret[0] not in "<$%{[*"
+
+
+def is_download_command(match: re.Match[str], secret: str) -> bool:
     """Whether `-u name:value` belongs to a program that downloads, in the same line."""
     line = match.string[max(0, match.start() - 256) : match.start()].rpartition("\n")[2]
-    return any(program in line for program in ("curl", "wget", "http")) and is_value(secret)
+    is_download = any(program in line for program in ("curl", "wget", "http"))
+    return is_download and is_value(match, secret)
 
 
-def _is_option_value(match: re.Match[str], secret: str) -> bool:
+def is_option_value(match: re.Match[str], secret: str) -> bool:
     """Whether the value of an option such as `--token` looks generated and is no path."""
-    has_digit = any(character.isdigit() for character in secret)
-    return has_digit and secret[0] not in "/.~-" and is_value(secret)
+    return has_digit(match, secret) and secret[0] not in "/.~-" and is_value(match, secret)
 
 
-_SECRET_OPTION = r"--(?:[a-z0-9]{1,20}-){0,3}(?:token|secret|api-?key|access-?key|secret-?key)"
-_OPTION_VALUE = r"(?:\s{1,4}|=)[\"']?(?P<secret>[^\s\"'\\,;]{8,256}+)"
-_OPTIONS = (
+def has_session_cookie(match: re.Match[str], cookies: str) -> bool:
+    """Whether a value in `name=value; name=value` looks generated: 8 or more characters, with a
+    digit.
+    """
+    return any(has_digit(match, value) for value in _COOKIE_VALUE.findall(cookies))
+
+
+_COOKIE_VALUE = re.compile(r"=\s{0,3}([^;,\s]{8,})")
+
+
+_PLACEHOLDER = re.compile(
+    r"(?i)[*.xX•_-]{1,200}|null|none|nil|true|false|undefined|empty|optional|required|str|string|text|value|"
+    r"(?:your|my|the|some|an?)[ _-].{0,200}|\[secret:.{0,200}|"
+    r"(?:user|new|old|current|db|database|admin|root|api|access|auth|client|e?mail|login|input|confirm)?"
+    r"[ _-]?(?:password|passwd|pwd|passphrase|pass|secret|token|key|credentials?)s?",
+    re.DOTALL,
+)
+
+_PROSE = re.compile(
+    r"(?i)^(?:enter|type|choose|repeat|confirm|please|must|should)\s|\s(?:must|should)\s"
+    r"|\s(?:required|invalid|incorrect|wrong|expired|missing|characters|letters)\b|ください|です"
+)
+"""Text of forms and error messages about passwords."""
+
+_CONNECTION = re.compile(r"(?:host|server|data source|user id|uid|user|dbname|database)=[^\s,;)]")
+
+
+def _is_password(match: re.Match[str], secret: str) -> bool:
+    """Whether a value is a password. A quoted value is. A bare word is only if it has a digit or a
+    special character or is part of a connection string (`host=db user=app password=word`);
+    otherwise it is prose or code.
+    """
+    if not is_value(match, secret):
+        return False
+    plain = all(character.isalpha() or character in "_." for character in secret)
+    return match["quote"] is not None or not plain or _in_connection_string(match)
+
+
+def _in_connection_string(match: re.Match[str]) -> bool:
+    text, start, end = match.string, match.start("secret"), match.end("secret")
+    is_argument_of_a_call = text[end : end + 1] in {",", ")"}
+    around = text[max(0, match.start() - 80) : end + 80]
+    return text[start - 1] == "=" and not is_argument_of_a_call and bool(_CONNECTION.search(around))
+
+
+_CREDENTIAL_NAME = re.compile(
+    r"(?:api|access|account|secret|secret[_-]?access|shared[_-]?access)[_-]?key"
+    r"|(?:access|auth|refresh|bearer|id|session|bot|api|secret)[_-]?token"
+    r"|(?:client|app)[_-]?secret|shared[_-]?access[_-]?signature|(?<![a-z_-])(?:token|secret)"
+)
+"""Common names of credentials. A value that mixes letters and digits is one."""
+_SECRET_NAME = re.compile(
+    r"(?:private|encryption|signing|master|license|licence|subscription|client|server|service|auth"
+    r"|deploy|shared|storage|host|session)[_-]?key(?:[_-]data)?"
+    r"|(?<=[a-z0-9])[_-](?:token|secret)|(?<=[a-z])(?:token|secret)"
+)
+"""Other names that say secret. A value is one if it also looks generated."""
+_PUBLIC_NAME = re.compile(
+    r"(?:public|primary|foreign|partition|sort|cache|idempotency|object|row|dedup|lookup|map|hash"
+    r"|group|index|item|bullet|issue|project|translation|i18n|message|page|next|prev|continuation"
+    r"|cursor|sync|resume|eos|bos|pad|unk|sep|cls|mask|special|stop|start|end|last|first|input"
+    r"|output|prompt|completion|max|min|num)s?[_-]?(?:key|token|secret)"
+)
+"""Names that end like those of credentials and are none."""
+_NAME_CHARACTERS = 40
+
+
+def _is_credential(match: re.Match[str], secret: str) -> bool:
+    """Whether the name is that of a credential and the value looks generated. The name alone is not
+    enough, because such names are common.
+    """
+    name_start = max(0, match.start() - _NAME_CHARACTERS)
+    name = match.string[name_start : match.end("name")].lower()
+    if not is_value(match, secret) or not _is_mixed(secret):
+        return False
+    if any(found.end() == len(name) for found in _CREDENTIAL_NAME.finditer(name)):
+        return True
+    if any(found.end() == len(name) for found in _PUBLIC_NAME.finditer(name)):
+        return False
+    in_capitals = match["name"].isupper()
+    says_secret = in_capitals or any(
+        found.end() == len(name) for found in _SECRET_NAME.finditer(name)
+    )
+    return says_secret and _looks_generated(secret)
+
+
+def _is_mixed(secret: str) -> bool:
+    return any(c.isdigit() for c in secret) and any(c.isalpha() for c in secret)
+
+
+_WORD = re.compile(r"[A-Za-z0-9]{6,}+")
+_TIMESTAMP = re.compile(r"\d{8}t\d{4,6}z?", re.IGNORECASE)
+
+
+def _looks_generated(secret: str) -> bool:
+    """Whether one word of the value changes twice or more between letters and digits, or has 16 or
+    more of both. Words with a number, versions, dates and paths of names do not.
+    """
+    return any(
+        len(_CHANGE.findall(word)) >= 2 or len(word) >= 16
+        for word in _WORD.findall(secret)
+        if _is_mixed(word) and not _TIMESTAMP.fullmatch(word)
+    )
+
+
+_CHANGE = re.compile(r"(?<=[A-Za-z])\d|(?<=\d)[A-Za-z]")
+
+
+def is_generated(match: re.Match[str], secret: str) -> bool:
+    return is_value(match, secret) and _looks_generated(secret)
+
+
+def is_named_secret(match: re.Match[str], secret: str) -> bool:
+    """Whether `name=secret` is a secret, for the formats that write it in another way."""
+    text = f"{match['name']}='{secret}'"
+    return any(
+        pattern.is_secret(found, secret)
+        for pattern in ASSIGNED
+        if (found := pattern.regex.search(text if pattern.is_case_sensitive else text.lower()))
+    )
+
+
+# optional closing quote, = or :, optional opening quote, value
+_ASSIGN = r"\\{0,3}[\"']?\s{0,3}(?:=>|:=|=|:|：|%3d)\s{0,3}(?P<quote>\\{0,3}[\"'])?"
+_CHARACTERS = r"[^\s\"'\\,;&<>()\[\]{}`|。、]"
+_NO_CALL = r"(?![(\[])"
+# A quoted value ends at the closing quote and may have spaces and escaped quotes (the opening quote
+# may be escaped itself). A bare value ends at a space.
+_QUOTED = r"(?:(?!(?P=quote))(?:\\{3}[\"']|\\[^\r\n]|[^\r\n\\])){4,256}"
+_PASSWORD = (
+    rf"(?P<secret>(?:(?(quote)(?>{_QUOTED})(?=(?P=quote))|(?!))"
+    rf"|{_CHARACTERS}{{4,256}}+{_NO_CALL}))"
+)
+_CREDENTIAL = f"{_ASSIGN}(?P<secret>{_CHARACTERS}{{12,4096}}+){_NO_CALL}"
+_FOREIGN = (
+    "パスワード",
+    "密码",
+    "密碼",
+    "비밀번호",
+    "contraseña",
+    "passwort",
+    "kennwort",
+    "пароль",
+)
+_LOGIN_PASS = (
+    r"(?:ssh|db|database|user|admin|root|smtp|mail|ftp|become|sudo|proxy|http|redis|mysql|pg)"
+    r"[_-]?pass"
+)
+
+ASSIGNED = (
     SecretPattern(
         "password",
-        (" -u", "--user"),
+        ("passw", "passphrase", "pwd", "_pass", "-pass", *_FOREIGN),
         re.compile(
-            r"\s(?:-u\s{0,3}|--user[\s=])[\"']?[^\s:\"'/]{1,64}:(?P<secret>[^\s\"'\\]{3,128})"
+            rf"(?:password|passwd|passphrase|pwd|{_LOGIN_PASS}|{'|'.join(_FOREIGN)})"
+            + _ASSIGN
+            + _PASSWORD
         ),
-        is_secret=_is_download_command,
+        is_secret=_is_password,
         is_case_sensitive=False,
     ),
     SecretPattern(
         "password",
-        ("sshpass",),
-        re.compile(r"sshpass\s{1,4}-p\s{0,3}[\"']?(?P<secret>[^\s\"'\\]{3,128})"),
-        is_secret=lambda match, secret: is_value(secret),
+        ("--pass", "--pwd"),
+        re.compile(r"--(?:password|passwd|passphrase|pass|pwd)\s(?P<quote>[\"'])?" + _PASSWORD),
+        is_secret=_is_password,
         is_case_sensitive=False,
     ),
     SecretPattern(
         "credential",
-        ("--",),
-        re.compile(_SECRET_OPTION + _OPTION_VALUE),
-        is_secret=_is_option_value,
+        ("key", "token", "secret", "signature"),
+        re.compile(r"(?P<name>key(?:[_-]data)?|token|secret|signature)" + _CREDENTIAL),
+        is_secret=_is_credential,
         is_case_sensitive=False,
-        precise_hint=_SECRET_OPTION.replace("-", "[-－]", 2),
-    ),
-)
-
-_HEADERS = (
-    SecretPattern(
-        "bearer_token",
-        ("bearer",),
-        re.compile(r"bearer\s{1,4}(?P<secret>[a-z0-9._~+/=-]{16,}+)"),
-        is_secret=has_digit,
-        is_case_sensitive=False,
+        precise_hint=r"(?:key|key[_-]data|token|secret|signature)"
+        r"[\\\"'＂＇]{0,4}\s{0,3}(?:[=:＝：]|%3d)",
     ),
     SecretPattern(
-        "basic_auth",
-        ("authorization",),
-        re.compile(
-            r"authorization\\{0,3}[\"']?\s{0,3}[:=]\s{0,3}\\{0,3}[\"']?(?:basic|token|apikey|bot)\s{1,4}"
-            r"(?P<secret>[a-z0-9+/=]{8,}+)"
-        ),
+        "credential",
+        ("_KEY", "_TOKEN", "_SECRET", "_PASS", "_PW", "_PAT"),
+        re.compile("(?P<name>_(?:KEY|TOKEN|SECRET|PASS|PW|PAT))" + _CREDENTIAL),
+        is_secret=_is_credential,
+        precise_hint=r"_(?:KEY|TOKEN|SECRET|PASS|PW|PAT)[\\\"'＂＇]{0,4}\s{0,3}[=:＝：]",
+    ),
+    SecretPattern(
+        "password",
+        ("pass=", "pass ="),
+        re.compile(rf"(?<![a-z_-])pass(?P<quote>)\s?=\s?[\"']?(?P<secret>{_CHARACTERS}{{8,256}}+)"),
+        is_secret=is_generated,
         is_case_sensitive=False,
     ),
 )
+"""After a name, a sign of assignment."""
+
+KEY_BLOCK = SecretPattern(
+    "private_key",
+    ("PRIVATE KEY",),
+    re.compile(
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        # Atomic groups, because Python 3.11.2 has a bug with possessive quantifiers on groups.
+        r"(?:(?>(?:[^-]|-(?!----)){0,20000})-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        # A truncated block: only whole lines of base64, so that text after it stays.
+        r"|(?>(?:(?>(?:\\{1,4}[nrt]|[\s\"'+,]){1,16})[A-Za-z0-9+/=]{16,}+){1,2000}))"
+    ),
+    _always,
+)
 
 
-def _has_session_cookie(cookies: str) -> bool:
-    """Whether a value in `name=value; name=value` looks generated: 8 or more characters, with a
-    digit.
+def _token(
+    kind: str, prefix: str, body: str, hints: Sequence[str] = (), **options: Any
+) -> dict[str, Any]:
+    """A token with a fixed prefix at the start of a run of token characters, or after an escaped
+    line break (`\\n` in JSON). The regex starts with the prefix and then looks behind it, so that
+    the engine can search for a literal.
     """
-    values = _COOKIE_VALUE.findall(cookies)
-    return any(any(character.isdigit() for character in value) for value in values)
+    start = rf"(?:(?<![A-Za-z0-9_-]{prefix})|(?<=\\[nrt]{prefix}))"
+    regex = f"{prefix}{start}{body}(?![A-Za-z0-9_-])"
+    return {"kind": kind, "hints": hints or (prefix,), "regex": regex, **options}
 
 
-_COOKIES = SecretPattern(
-    "cookie",
-    ("cookie",),
-    re.compile(
-        r"cookie\\{0,3}[\"']?\s{0,3}[:=]\s{0,3}\\{0,3}[\"']?"
-        r"(?P<secret>[a-z0-9_.\[\]-]{1,128}=[^\r\n\"'\\]{1,8000}+)"
-    ),
-    lambda match, secret: _has_session_cookie(secret),
-    is_case_sensitive=False,
-)
-_COOKIE_VALUE = re.compile(r"=\s{0,3}([^;,\s]{8,})")
+def _load(entry: dict[str, Any]) -> SecretPattern:
+    """A pattern of the file."""
+    regex: str = entry.pop("regex")
+    is_secret: Check = globals()[entry.pop("check", "_always")]
+    return SecretPattern(regex=re.compile(regex), is_secret=is_secret, **entry)
 
-_URL = SecretPattern(
-    "password",
-    ("://",),
-    re.compile(
-        r"://[^\s:/@\"'<>\\\[]{0,128}:(?P<secret>[^\s/@\"'<>\\]{1,256})@(?=[A-Za-z0-9\[_-])"
-    ),
-    is_secret=lambda match, secret: secret[0] not in "<$%{[*",
-    precise_hint=r"[:：][/／]{2}[^\s:/@]{0,128}[:：][^\s/@]{1,256}[@＠]",
-)
 
-_USER = SecretPattern(
-    "credential",
-    ("://",),
-    re.compile(r"://(?P<secret>[^\s:/@\"'<>\\.]{16,256})@(?=[A-Za-z0-9\[_-])"),
-    is_secret=is_generated,
-    precise_hint=r"[:：][/／]{2}[^\s:/@.]+[@＠]",
-)
-
-_NAMED = (
-    SecretPattern(
-        "credential",  # {"name": "API_KEY", "value": "…"} and <add key="ApiKey" value="…"/>
-        ("value",),
-        re.compile(
-            r"(?:name|key)\\{0,3}[\"']?\s{0,3}[:=]\s{0,3}\\{0,3}[\"']?(?P<name>[\w.-]{2,64})\\{0,3}"
-            r"[\"']?,?\s{0,20}\\{0,3}[\"']?value\\{0,3}[\"']?\s{0,3}[:=]\s{0,3}\\{0,3}[\"']?"
-            r"(?P<secret>[^\s\"'\\]{4,4096}+)"
-        ),
-        is_secret=is_named_secret,
-        is_case_sensitive=False,
-        precise_hint=r"value[\\\"'＂＇]{0,4}\s{0,3}[=:＝：]",
-    ),
-    SecretPattern(
-        "credential",  # <password>…</password>
-        ("</",),
-        re.compile(r"<(?P<name>[\w.:-]{3,64})>\s{0,3}(?P<secret>[^\s<>]{4,4096}+)\s{0,3}</"),
-        is_secret=is_named_secret,
-        is_case_sensitive=False,
-        precise_hint=r"[＜<][/／][^\s>]*(?:pass|pwd|token|secret|key)",
-    ),
-    SecretPattern(
-        "credential",  # aws configure set aws_secret_access_key …
-        (" set ",),
-        re.compile(
-            r"set(?<=\sset)\s{1,4}(?P<name>[\w./:-]{3,128})\s{1,4}[\"']?"
-            r"(?P<secret>[^\s\"'\\]{8,4096}+)"
-        ),
-        is_secret=is_named_secret,
-        is_case_sensitive=False,
-        precise_hint=r"\sset\s{1,4}[^\s]*(?:key|token|secret|passw)",
-    ),
-    SecretPattern(
-        "password",  # .netrc
-        ("machine",),
-        re.compile(
-            r"machine\s{1,4}[^\s]{1,128}\s{1,8}login\s{1,4}[^\s]{1,128}\s{1,8}password\s{1,4}"
-            r"(?P<secret>[^\s\"'\\]{3,256}+)"
-        ),
-        is_secret=lambda match, secret: is_value(secret),
-        is_case_sensitive=False,
-        precise_hint=r"\slogin\s{1,4}[^\s]+\s{1,8}password\s",
-    ),
-    SecretPattern(
-        "password",  # SQL
-        ("create", "alter", "grant"),
-        re.compile(
-            r"(?:create|alter|grant)\s[^\n;]{0,200}?(?:password|identified\s{1,4}"
-            r"(?:with\s{1,4}[\w\"']{1,40}\s{1,4})?by)"
-            r"[\s=]{1,4}'(?P<secret>[^'\n]{3,256}+)'"
-        ),
-        is_secret=lambda match, secret: is_value(secret),
-        is_case_sensitive=False,
-        precise_hint=r"(?:identified\s|password[\s=＝]{1,4}['＇])",
-    ),
-    SecretPattern(
-        "password",  # openssl -passin pass:…
-        ("pass:",),
-        re.compile(
-            r"-(?:passin|passout|pass|password)[\s=]{1,4}pass:(?P<secret>[^\s\"'\\]{3,256}+)"
-        ),
-        is_secret=lambda match, secret: is_value(secret),
-        is_case_sensitive=False,
-    ),
-    SecretPattern(
-        "password",
-        ("mysql", "mariadb", "redis-cli", "docker login", "podman login", "helm registry login"),
-        re.compile(
-            r"(?:(?:mysql|mariadb)[a-z-]{0,10}\s(?:[^\n|;&]{0,200}?\s)?-p"
-            r"|redis-cli\s(?:[^\n|;&]{0,200}?\s)?-a\s{1,4}"
-            r"|(?:docker|podman|registry) login\s(?:[^\n|;&]{0,200}?\s)?-p[\s=]{1,4})"
-            r"[\"']?(?P<secret>[^\s\"'\\]{4,256}+)"
-        ),
-        is_secret=lambda match, secret: is_value(secret),
-    ),
-    SecretPattern(
-        "password",
-        ("パスワードは",),
-        re.compile(
-            r"パスワードは\s?[「『\"']?(?P<secret>[!-&(-~]{4,128}+)[」』\"']?(?:です|だ|。)"
-        ),
-        is_secret=has_digit,
-    ),
-)
-"""Other ways to write a name and its secret."""
+with Path(__file__).with_suffix(".toml").open("rb") as _file:
+    _FILE = tomllib.load(_file)
 
 SECRET_PATTERNS = (
-    *(KEY_BLOCK, *TOKENS, *_ADDRESSES),
-    *(*_HEADERS, _COOKIES, _URL, _USER, *_OPTIONS, *ASSIGNED, *_NAMED),
+    KEY_BLOCK,
+    *(_load(_token(**entry)) for entry in _FILE["tokens"]),
+    *map(_load, _FILE["forms"]),
+    *ASSIGNED,
+    *map(_load, _FILE["names"]),
 )

@@ -1,6 +1,6 @@
 """Replace secrets in text and JSON by `[secret:kind]`, before text is stored or sent to a model.
 
-The patterns are in `secret_patterns.py` and `secret_tokens.py`. If the setting is on, personal data
+The patterns are in `secret_patterns.py`. If the setting is on, personal data
 is replaced in the same places by `[pii:kind]` (`personal_data.py`).
 """
 
@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, cast
 from pydantic_core import SchemaValidator, core_schema
 
 from memory_api.core.personal_data import PERSONAL_DATA, one_limit
-from memory_api.core.secret_patterns import SECRET_PATTERNS
-from memory_api.core.secret_tokens import SecretPattern
+from memory_api.core.secret_patterns import SECRET_PATTERNS, SecretPattern
 
 MIN_SECRET_LENGTH = 16
 """Minimum length of an object key that is checked for secrets. No pattern matches a shorter text.
