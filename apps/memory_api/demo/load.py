@@ -38,7 +38,7 @@ from memory_api.playbooks.models import DeltaContextItem
 from memory_api.playbooks.proposals.review import apply_or_propose
 from memory_api.playbooks.queries import ensure_playbook
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from memory_api.playbooks.retrieval.log import load_retrieval_secret
+from memory_api.playbooks.retrieval.queries import load_retrieval_secret
 from memory_api.playbooks.retrieval.retrieve import (
     RenderedPlaybook,
     RenderOptions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
@@ -35,6 +36,9 @@ ADD_LINKS = load_statement("memories/queries.sql", "add_links")
 FIND_SAME_TEXT = load_statement("memories/queries.sql", "find_same_text")
 LOCK_MEMORIES = load_statement("memories/queries.sql", "lock_memories")
 ADD_OBSERVATION = load_statement("memories/queries.sql", "add_observation")
+RELATED_MEMORIES = load_statement("memories/queries.sql", "related_memories")
+MAX_SEEDS = 10
+"""The best results whose relations are followed."""
 _ID_BY_KEY = compile_statement(
     select(MemoryRow.id).where(
         MemoryRow.tenant_id == bindparam("tenant"),
@@ -274,3 +278,34 @@ async def confirm_memories(
     await add_links(
         session, (NewLink(memory_id, "derived_from", "trace", trace_id) for memory_id in confirmed)
     )
+
+
+@dataclass(frozen=True)
+class RelatedHit:
+    """A memory that is related to results. `via` are entities (`tool:refund`) or `cluster`."""
+
+    memory: MemoryRow
+    weight: float
+    related_to: Sequence[UUID]
+    via: Sequence[str]
+
+
+async def find_related(
+    session: AsyncSession, project_id: str, memory_ids: Sequence[UUID], limit: int
+) -> list[RelatedHit]:
+    """The memories of the project that are related to the best of these results, best first."""
+    if not memory_ids or not limit:
+        return []
+    parameters = {
+        "project": project_id,
+        "ids": list(memory_ids[:MAX_SEEDS]),
+        "limit": limit + len(memory_ids),
+    }
+    rows = await fetch_rows(session, RELATED_MEMORIES, parameters)
+    rows = [row for row in rows if row.memory_id not in memory_ids][:limit]
+    memories = await get_memories(session, [row.memory_id for row in rows])
+    return [
+        RelatedHit(memories[row.memory_id], float(row.weight), row.of_ids, row.via)
+        for row in rows
+        if row.memory_id in memories
+    ]

@@ -56,7 +56,6 @@ from memory_api.memories.schemas import (
 )
 from memory_api.memories.search import search
 from memory_api.memories.search.query import SearchHit, to_search_options
-from memory_api.memories.search.related import find_related
 from memory_api.memories.tables import MemoryLinkRow, MemoryRow
 
 router = APIRouter(prefix="/api/v1", tags=["memories"], route_class=RedactingRoute)
@@ -259,7 +258,7 @@ async def search_memories(
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
         project_id = caller.resolve_project(body.project_id)
         ids = [hit.memory.id for hit in found.hits]
-        hits = await find_related(session, project_id, ids, body.top_k)
+        hits = await queries.find_related(session, project_id, ids, body.top_k)
     related = [RelatedMemory.from_row(hit) for hit in hits]
     return SearchMemoriesResponse(results=results, related=related)
 

@@ -31,7 +31,7 @@ from memory_api.core.schemas import MAX_NAME_LENGTH, body_example
 from memory_api.core.secret_redaction import redact
 from memory_api.memories.erasure import add_tombstones
 from memory_api.tenants.audit_log import record_audit_event
-from memory_api.traces import examples, open_traces, queries
+from memory_api.traces import open_traces, queries
 from memory_api.traces.batch_intake import accept_batches
 from memory_api.traces.deletion import delete_traces
 from memory_api.traces.importers.formats import document_batches, read_records
@@ -40,6 +40,8 @@ from memory_api.traces.ndjson import read_batches
 from memory_api.traces.open_traces import require_trace
 from memory_api.traces.redaction import RedactedChange, redact_change_isolated
 from memory_api.traces.schemas import (
+    EXAMPLE_EVENTS,
+    EXAMPLE_REQUEST,
     AppendEventsRequest,
     CloseTraceRequest,
     CreateTraceRequest,
@@ -61,7 +63,7 @@ from memory_api.traces.storage import NewTrace, prepare_trace
 router = APIRouter(prefix="/api/v1/traces", tags=["traces"], route_class=LargeBodyRoute)
 
 TRACE_BODY = body_example(
-    examples.SENT,
+    EXAMPLE_REQUEST,
     other_media_types={"application/x-ndjson": "One trace per line, in the JSON form."},
 )
 FIRST_EVENTS = 200
@@ -307,7 +309,7 @@ async def list_trace_events(
     "/{trace_id}/events",
     summary="Append events to an open trace",
     responses=problems(404, 409),
-    openapi_extra=body_example({"events": examples.EVENTS}),
+    openapi_extra=body_example({"events": EXAMPLE_EVENTS}),
 )
 async def append_events(
     trace_id: UUID,

@@ -30,7 +30,6 @@ from memory_api.core.schemas import (
     UtcDatetime,
     with_examples,
 )
-from memory_api.traces.examples import EVENT, TRACE, TRACE_WITH_EVENTS, UPDATED_TRACE
 from memory_api.traces.expected_results import ExpectationRequest
 from memory_api.traces.tools import ToolDefinition, Tools
 
@@ -49,6 +48,42 @@ TraceFormat = TypeAliasType(
 """The format of the records of a body."""
 OwnData = Annotated[Metadata, BeforeValidator(lambda value: {} if value is None else value)]
 """Data of the client. Null means none."""
+
+EXAMPLE_EVENTS: list[dict[str, Any]] = [
+    {"event_type": "user_message", "content": "Where is order #W2378156?"},
+    {"event_type": "tool_call", "tool_name": "get_order", "content": '{"order_id": "W2378156"}'},
+    {"event_type": "tool_response", "tool_name": "get_order", "content": "Error: order not found",
+     "error": "order not found"},
+]  # fmt: skip
+EXAMPLE_REQUEST: dict[str, Any] = {
+    "external_id": "run-2026-11-21-0001", "task_key": "order-status", "outcome": "failure",
+    "task_description": "Tell a customer where an order is",
+    "tools": [{"name": "get_order", "description": "Look up an order by its ID", "writes": False}],
+    "events": EXAMPLE_EVENTS,
+}  # fmt: skip
+EXAMPLE_TRACE: dict[str, Any] = {
+    "id": "0190d2c4-6f5e-7a31-9c11-3a55d6f0aa04", "project_id": "default",
+    "external_id": "run-2026-11-21-0001", "task_key": "order-status", "session_id": None,
+    "playbook": None, "task_description": "Tell a customer where an order is", "task_goal": None,
+    "outcome": "failure", "conflict": None, "state": "closed", "error": None, "language": None,
+    "used_bullet_keys": [], "metadata": {}, "event_count": 1, "duplicate_of": None,
+    "created_at": "2026-11-21T09:00:00Z", "closed_at": "2026-11-21T09:00:00Z",
+}  # fmt: skip
+EXAMPLE_EVENT: dict[str, Any] = {
+    "seq": 0, "event_id": "e0000", "event_type": "tool_response", "tool_name": "get_order",
+    "content": "Error: order not found", "error": {"message": "order not found"},
+    "timestamp": "2026-11-21T09:00:00Z", "metadata": {}, "agent": "support",
+}  # fmt: skip
+EXAMPLE_TRACE_WITH_EVENTS: dict[str, Any] = EXAMPLE_TRACE | {
+    "query": "Where is order #W2378156?", "generated_answer": None, "reasoning_steps": None,
+    "ground_truth": None, "test_report": None, "tools": EXAMPLE_REQUEST["tools"],
+    "events": [EXAMPLE_EVENT], "next_cursor": None,
+}  # fmt: skip
+EXAMPLE_UPDATED_TRACE: dict[str, Any] = EXAMPLE_TRACE | {
+    "state": "open",
+    "closed_at": None,
+    "sanitized": False,
+}
 
 
 class EventType(StrEnum):
@@ -254,7 +289,7 @@ class CreateTracesResponse(ResponseModel):
 class TraceEvent(ResponseModel):
     """A stored event."""
 
-    model_config = with_examples(EVENT)
+    model_config = with_examples(EXAMPLE_EVENT)
 
     seq: int = Field(description="Position in the trace, from 0.")
     event_id: str
@@ -280,7 +315,7 @@ class OutcomeConflict(ResponseModel):
 class Trace(ResponseModel):
     """A trace without its events."""
 
-    model_config = with_examples(TRACE)
+    model_config = with_examples(EXAMPLE_TRACE)
 
     id: UUID
     project_id: str
@@ -311,7 +346,7 @@ class Trace(ResponseModel):
 class UpdatedTrace(Trace):
     """A trace after events were appended."""
 
-    model_config = with_examples(UPDATED_TRACE)
+    model_config = with_examples(EXAMPLE_UPDATED_TRACE)
 
     sanitized: bool = Field(
         default=False, description="True if unstorable characters were replaced."
@@ -329,7 +364,7 @@ class TraceEventPage(Page[TraceEvent]):
 class TraceWithEvents(Trace):
     """A trace with its answer, its evidence and its first 200 events."""
 
-    model_config = with_examples(TRACE_WITH_EVENTS)
+    model_config = with_examples(EXAMPLE_TRACE_WITH_EVENTS)
 
     query: str | None
     generated_answer: str | None

@@ -27,13 +27,13 @@ from memory_api.playbooks.effects.holdout import draw_holdout, is_advice_held_ou
 from memory_api.playbooks.errors import PlaybookNotFound
 from memory_api.playbooks.models import TRIAL
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.playbooks.retrieval.log import (
+from memory_api.playbooks.retrieval.prompt_block import BulletFormat, PromptBlock, render_block
+from memory_api.playbooks.retrieval.queries import (
     RetrievalRecord,
+    count_unproven_harmful_verdicts,
     insert_retrieval,
     load_retrieval_secret,
 )
-from memory_api.playbooks.retrieval.prompt_block import BulletFormat, PromptBlock, render_block
-from memory_api.playbooks.retrieval.queries import count_unproven_harmful_verdicts
 from memory_api.playbooks.sections import SectionDefinition
 from memory_api.playbooks.usefulness import is_harmful
 from memory_api.runtime import Runtime

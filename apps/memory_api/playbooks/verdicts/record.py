@@ -36,7 +36,7 @@ from memory_api.playbooks.queries import (
     update_indexed_confidence,
 )
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from memory_api.playbooks.retrieval.log import is_retrieval_id
+from memory_api.playbooks.retrieval.queries import is_retrieval_id
 from memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow
 from memory_api.playbooks.usefulness import usefulness
 from memory_api.playbooks.verdicts.quarantine import (
