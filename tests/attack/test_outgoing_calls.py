@@ -15,7 +15,7 @@ import psutil
 import pytest
 from httpx2 import AsyncClient
 
-from memory_api.core.open_telemetry import FLUSH_SECONDS, open_backend
+from memory_api.core.open_telemetry import FLUSH_SECONDS, open_provider, shut_down
 from memory_api.core.outgoing import (
     MAX_PROVIDER_BYTES,
     PROVIDER_CLIENT,
@@ -156,9 +156,8 @@ async def test_collector_of_spans_that_answers_badly(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", str(SECONDS))
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     async with hostile.hostile_receiver(behavior) as receiver:
-        backend = open_backend(receiver.url, "test")
-        with backend.span("one", "internal", None, {}):
-            pass
+        provider = open_provider(receiver.url, "test")
+        provider.get_tracer("test").start_span("one").end()
         async with asyncio.timeout(MAX_WAIT_SECONDS):
             while not receiver.requests or receiver.connected:
                 await asyncio.sleep(0.01)
@@ -166,7 +165,7 @@ async def test_collector_of_spans_that_answers_badly(
         head = receiver.requests[0].lower()
         assert head.startswith(b"post /hook/v1/traces ")
         assert b"accept-encoding: identity" in head
-        await asyncio.to_thread(backend.shut_down)
+        await asyncio.to_thread(shut_down, provider)
     if behavior is hostile.redirect:
         assert len(receiver.requests) == 1
 
@@ -174,12 +173,11 @@ async def test_collector_of_spans_that_answers_badly(
 @each_case("behavior", COLLECTORS)
 async def test_collector_of_spans_delays_the_end_of_a_process(behavior: Behavior) -> None:
     async with hostile.hostile_receiver(behavior) as receiver:
-        backend = open_backend(receiver.url, "test")
+        provider = open_provider(receiver.url, "test")
         for _ in range(1_500):  # three batches
-            with backend.span("one", "internal", None, {}):
-                pass
+            provider.get_tracer("test").start_span("one").end()
         since = time.monotonic()
-        await asyncio.to_thread(backend.shut_down)
+        await asyncio.to_thread(shut_down, provider)
         assert time.monotonic() - since < FLUSH_SECONDS + 2.0
 
 

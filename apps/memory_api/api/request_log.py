@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import structlog
+from opentelemetry.trace import Span, SpanKind
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memory_api.api.deps import OPEN_REQUEST
@@ -17,7 +18,7 @@ from memory_api.auth.identity import Identity
 from memory_api.core.ids import new_id
 from memory_api.core.log_context import unbind_log_context
 from memory_api.core.metrics import HTTP_IN_PROGRESS, count_request
-from memory_api.core.tracing import ActiveSpan, is_tracing, span
+from memory_api.core.tracing import is_tracing, mark_failed, span
 
 log = structlog.get_logger()
 
@@ -67,7 +68,7 @@ class RequestLogMiddleware:
         with (
             structlog.contextvars.bound_contextvars(request_id=request_id),
             HTTP_IN_PROGRESS.track_inprogress(),
-            span(method, "server", parent=parent) as active,
+            span(method, SpanKind.SERVER, parent=parent) as active,
         ):
             try:
                 await self.app(scope, receive, send_with_id)
@@ -82,7 +83,7 @@ class RequestLogMiddleware:
                 unbind_log_context()
 
 
-def _report(scope: Scope, method: str, status: int, seconds: float, active: ActiveSpan) -> None:
+def _report(scope: Scope, method: str, status: int, seconds: float, active: Span) -> None:
     route = route_template(scope)
     count_request(method, route, status, seconds)
     ids = caller_ids(scope)
@@ -95,14 +96,14 @@ def _report(scope: Scope, method: str, status: int, seconds: float, active: Acti
         **ids,
     )
     if is_tracing():
-        active.rename(f"{method} {route}")
-        active.set("http.request.method", method)
-        active.set("http.route", route)
-        active.set("http.response.status_code", status)
+        active.update_name(f"{method} {route}")
+        active.set_attribute("http.request.method", method)
+        active.set_attribute("http.route", route)
+        active.set_attribute("http.response.status_code", status)
         for name, value in ids.items():
-            active.set(f"hansei.{name}", value)
+            active.set_attribute(f"hansei.{name}", value)
         if status >= 500:
-            active.fail(str(status))
+            mark_failed(active, str(status))
 
 
 def _header(scope: Scope, name: bytes) -> str | None:

@@ -63,7 +63,7 @@ def add_span_ids(
     """Add the OpenTelemetry IDs of the active span, to find the line from a trace."""
     ids = current_span_ids()
     if ids is not None:
-        line["otel_trace_id"], line["otel_span_id"] = ids.trace_id, ids.span_id
+        line["otel_trace_id"], line["otel_span_id"] = ids
     return line
 
 

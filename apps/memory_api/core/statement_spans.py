@@ -10,12 +10,14 @@ import time
 from typing import Any
 
 from asyncpg.connection import LoggedQuery
+from opentelemetry.trace import SpanKind
+from opentelemetry.util.types import AttributeValue
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from memory_api.core.db_errors import sqlstate
-from memory_api.core.tracing import AttributeValue, record_finished_span
+from memory_api.core.tracing import record_finished_span
 
 MAX_STATEMENT_LENGTH = 2_000
 """Characters of a statement that a span shows."""
@@ -64,4 +66,4 @@ def _record(statement: str, seconds: float, error: BaseException | None = None) 
     if error is not None:
         code = sqlstate(error) or type(error).__name__
         attributes["db.response.status_code"] = code
-    record_finished_span(operation, "client", seconds, attributes, code)
+    record_finished_span(operation, SpanKind.CLIENT, seconds, attributes, code)

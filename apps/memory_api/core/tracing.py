@@ -1,72 +1,37 @@
-"""Traces of requests, runs, statements and model calls ("spans" of OpenTelemetry).
+"""Spans of requests, runs, statements and model calls (OpenTelemetry).
 
 Off unless `configure_tracing` got an endpoint; `core/open_telemetry.py` and the OpenTelemetry SDK
-are imported only then. While tracing is off, a span costs about a microsecond.
+are imported only then. While tracing is off, a span costs about a microsecond. The tracer is not
+OpenTelemetry's global one, which belongs to the program.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import ModuleType
-from typing import Literal, NamedTuple, Protocol
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import Attributes
 
 from memory_api.core.errors import ConfigurationError
 
-AttributeValue = str | int | float | bool | list[str]
-Attributes = Mapping[str, AttributeValue]
-SpanKind = Literal["internal", "server", "client", "producer", "consumer"]
-
-
-class ActiveSpan(Protocol):
-    """A span that has begun."""
-
-    def set(self, name: str, value: AttributeValue) -> None: ...
-
-    def rename(self, name: str) -> None:
-        """Replace the name, once it is known."""
-        ...
-
-    def fail(self, error_type: str) -> None:
-        """Mark the operation as failed. `error_type` has few values, such as a class name."""
-        ...
-
-
-class SpanIds(NamedTuple):
-    """The IDs of the active span, in hexadecimal."""
-
-    trace_id: str
-    span_id: str
-
-
-class TracingBackend(Protocol):
-    """What records and exports spans: `core/open_telemetry.py`."""
-
-    def span(
-        self, name: str, kind: SpanKind, parent: str | None, attributes: Attributes
-    ) -> AbstractContextManager[ActiveSpan]: ...
-    def record_finished(
-        self, name: str, kind: SpanKind, seconds: float, attributes: Attributes, error: str | None
-    ) -> None: ...
-    def current_ids(self) -> SpanIds | None: ...
-    def traceparent(self) -> str | None: ...
-    def shut_down(self) -> None: ...
-
-
-class _NoSpan:
-    def set(self, name: str, value: AttributeValue) -> None: ...
-    def rename(self, name: str) -> None: ...
-    def fail(self, error_type: str) -> None: ...
-
-
-_NO_SPAN = _NoSpan()
+NANOSECONDS = 1_000_000_000
+TRACEPARENT = "traceparent"
+_PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class _Tracing:
-    """The backend of this process; None while tracing is off."""
+    """The provider and the tracer of this process; None while tracing is off."""
 
-    backend: TracingBackend | None = None
+    provider: Any = None
+    tracer: trace.Tracer | None = None
 
 
 def configure_tracing(endpoint: str | None, service: str) -> None:
@@ -75,17 +40,17 @@ def configure_tracing(endpoint: str | None, service: str) -> None:
     """
     if endpoint is None:
         return
-    module = _backend_module()
-    _Tracing.backend = module.open_backend(endpoint, service)
+    _Tracing.provider = _sdk_module().open_provider(endpoint, service)
+    _Tracing.tracer = _Tracing.provider.get_tracer("hansei")
 
 
 def check_tracing(endpoint: str | None) -> None:
     """Raises `ConfigurationError` if `endpoint` is set without the extra `otel`."""
     if endpoint is not None:
-        _backend_module()
+        _sdk_module()
 
 
-def _backend_module() -> ModuleType:
+def _sdk_module() -> ModuleType:
     try:
         return importlib.import_module("memory_api.core.open_telemetry")
     except ModuleNotFoundError as error:
@@ -97,56 +62,79 @@ def _backend_module() -> ModuleType:
 
 def shut_down_tracing() -> None:
     """Export the spans that are waiting and stop. Blocks up to a few seconds."""
-    backend, _Tracing.backend = _Tracing.backend, None
-    if backend is not None:
-        backend.shut_down()
+    provider, _Tracing.provider, _Tracing.tracer = _Tracing.provider, None, None
+    if provider is not None:
+        _sdk_module().shut_down(provider)
 
 
 def is_tracing() -> bool:
-    return _Tracing.backend is not None
+    return _Tracing.tracer is not None
 
 
 @contextmanager
 def span(
     name: str,
-    kind: SpanKind = "internal",
+    kind: SpanKind = SpanKind.INTERNAL,
     *,
     parent: str | None = None,
-    attributes: Attributes | None = None,
-) -> Generator[ActiveSpan]:
+    attributes: Attributes = None,
+) -> Generator[Span]:
     """Record the block as a span. `parent` is a W3C `traceparent`; by default, the active span.
 
     An exception marks the span as failed with the name of its class; its text, which may contain
     data of a tenant, is not recorded.
     """
-    backend = _Tracing.backend
-    if backend is None:
-        yield _NO_SPAN
+    if _Tracing.tracer is None:
+        yield INVALID_SPAN
         return
-    with backend.span(name, kind, parent, attributes or {}) as active:
+    context = _PROPAGATOR.extract({TRACEPARENT: parent}) if parent else None
+    active = _Tracing.tracer.start_span(name, context, kind, attributes)
+    token = otel_context.attach(trace.set_span_in_context(active, context))
+    try:
         yield active
+    except BaseException as error:
+        mark_failed(active, type(error).__name__)
+        raise
+    finally:
+        otel_context.detach(token)
+        active.end()
+
+
+def mark_failed(active: Span, error_type: str) -> None:
+    """Mark the operation as failed. `error_type` has few values, such as a class name."""
+    active.set_attribute("error.type", error_type)
+    active.set_status(StatusCode.ERROR)
 
 
 def record_finished_span(
-    name: str,
-    kind: SpanKind,
-    seconds: float,
-    attributes: Attributes,
-    error: str | None = None,
+    name: str, kind: SpanKind, seconds: float, attributes: Attributes, error: str | None = None
 ) -> None:
     """Record an operation that ended now and took `seconds`, below the active span. Without an
     active span, nothing is recorded.
     """
-    if _Tracing.backend is not None:
-        _Tracing.backend.record_finished(name, kind, seconds, attributes, error)
+    if _Tracing.tracer is None or not trace.get_current_span().get_span_context().is_valid:
+        return
+    ended_at = time.time_ns()
+    started_at = ended_at - int(seconds * NANOSECONDS)
+    finished = _Tracing.tracer.start_span(
+        name, kind=kind, attributes=attributes, start_time=started_at
+    )
+    if error is not None:
+        mark_failed(finished, error)
+    finished.end(ended_at)
 
 
-def current_span_ids() -> SpanIds | None:
-    backend = _Tracing.backend
-    return backend.current_ids() if backend is not None else None
+def current_span_ids() -> tuple[str, str] | None:
+    """The IDs of the active trace and span, in hexadecimal."""
+    context = trace.get_current_span().get_span_context()
+    if _Tracing.tracer is None or not context.is_valid:
+        return None
+    return trace.format_trace_id(context.trace_id), trace.format_span_id(context.span_id)
 
 
 def current_traceparent() -> str | None:
     """The active span as a W3C `traceparent`, to continue its trace in another process."""
-    backend = _Tracing.backend
-    return backend.traceparent() if backend is not None else None
+    carrier: dict[str, str] = {}
+    if _Tracing.tracer is not None:
+        _PROPAGATOR.inject(carrier)
+    return carrier.get(TRACEPARENT)

@@ -10,8 +10,11 @@ import asyncio
 import time
 from urllib.parse import urlsplit
 
+from opentelemetry.trace import Span, SpanKind
+from opentelemetry.util.types import AttributeValue
+
 from memory_api.core.metrics import LLM_CALLS, LLM_DURATION, count_llm_reply
-from memory_api.core.tracing import ActiveSpan, AttributeValue, is_tracing, span
+from memory_api.core.tracing import is_tracing, mark_failed, span
 from memory_api.llm.errors import LLMError
 from memory_api.llm.port import LLMReply, LLMRequest, LLMWrapper
 from memory_api.llm.prices import price_usd
@@ -31,18 +34,18 @@ class ObservedLLM(LLMWrapper):
 
     async def complete(self, request: LLMRequest) -> LLMReply:
         attributes = self._attributes(request) if is_tracing() else {}
-        with span(f"chat {self.model}", "client", attributes=attributes) as active:
+        with span(f"chat {self.model}", SpanKind.CLIENT, attributes=attributes) as active:
             reply = await self._call(request, active)
             self._report(request, reply, active)
             return reply
 
-    async def _call(self, request: LLMRequest, active: ActiveSpan) -> LLMReply:
+    async def _call(self, request: LLMRequest, active: Span) -> LLMReply:
         started, result = time.perf_counter(), "ok"
         try:
             return await self.inner.complete(request)
         except LLMError as error:
             result = error.code
-            active.fail(result)
+            mark_failed(active, result)
             raise
         except asyncio.CancelledError:
             result = "cancelled"
@@ -55,7 +58,7 @@ class ObservedLLM(LLMWrapper):
             seconds = time.perf_counter() - started
             LLM_DURATION.labels(self.provider, self.model).observe(seconds)
 
-    def _report(self, request: LLMRequest, reply: LLMReply, active: ActiveSpan) -> None:
+    def _report(self, request: LLMRequest, reply: LLMReply, active: Span) -> None:
         usage = reply.usage
         usd = price_usd(usage, provider=self.provider, model=reply.model, endpoint=self.endpoint)
         count_llm_reply(
@@ -69,13 +72,13 @@ class ObservedLLM(LLMWrapper):
             },
             usd=usd,
         )
-        active.set("gen_ai.response.model", reply.model)
-        active.set("gen_ai.response.finish_reasons", [reply.finish_reason])
-        active.set("gen_ai.usage.input_tokens", usage.input_tokens)
-        active.set("gen_ai.usage.output_tokens", usage.output_tokens)
-        active.set("gen_ai.usage.cache_read.input_tokens", usage.cached_input_tokens)
+        active.set_attribute("gen_ai.response.model", reply.model)
+        active.set_attribute("gen_ai.response.finish_reasons", [reply.finish_reason])
+        active.set_attribute("gen_ai.usage.input_tokens", usage.input_tokens)
+        active.set_attribute("gen_ai.usage.output_tokens", usage.output_tokens)
+        active.set_attribute("gen_ai.usage.cache_read.input_tokens", usage.cached_input_tokens)
         if reply.request_id is not None:
-            active.set("gen_ai.response.id", reply.request_id)
+            active.set_attribute("gen_ai.response.id", reply.request_id)
 
     def _attributes(self, request: LLMRequest) -> dict[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Generic, Literal, TypeVar
 
 import structlog
+from opentelemetry.trace import SpanKind
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import Sessions
@@ -24,7 +25,7 @@ from memory_api.core.errors import HanseiError
 from memory_api.core.isolated_work import TraceTooLarge, WorkTimeout
 from memory_api.core.log_context import bound_log_context
 from memory_api.core.metrics import LEASE_LOSSES, RUN_DURATION, RUNS
-from memory_api.core.tracing import span
+from memory_api.core.tracing import mark_failed, span
 from memory_api.llm.deadline import llm_deadline, parse_wait
 from memory_api.llm.errors import LLMError, LLMOverBudget
 from memory_api.run_queue.port import Ticket
@@ -123,7 +124,7 @@ def observe_run(run: RunRow, parent: str | None = None) -> Generator[RunObservat
         ),
         span(
             f"run {run.kind}",
-            "consumer" if parent else "internal",
+            SpanKind.CONSUMER if parent else SpanKind.INTERNAL,
             parent=parent,
             attributes=attributes,
         ) as active,
@@ -133,9 +134,9 @@ def observe_run(run: RunRow, parent: str | None = None) -> Generator[RunObservat
         finally:
             RUNS.labels(run.kind, observation.result).inc()
             RUN_DURATION.labels(run.kind).observe(time.perf_counter() - started)
-            active.set("hansei.run_result", observation.result)
+            active.set_attribute("hansei.run_result", observation.result)
             if observation.result != "done":
-                active.fail(observation.result)
+                mark_failed(active, observation.result)
 
 
 @dataclass(frozen=True)
