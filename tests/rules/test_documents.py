@@ -14,6 +14,15 @@ from tests.support.cases import each_case
 
 SERVICE = ROOT / "apps/memory_api"
 GUIDES = ("docs/follow-a-trace.md", "docs/architecture.md")
+NOT_COUNTED = {
+    "analytics-views",
+    "architecture",
+    "configuration",
+    "follow-a-trace",
+    "packages",
+    "spec-map",
+}
+"""Pages that are generated or for contributors."""
 PATH = re.compile(r"[\w./-]+\.(?:py|sql|txt)|(?:[a-z_]+/)+")
 MARKDOWN = [path for path in documents() if path.suffix == ".md"]
 
@@ -78,3 +87,16 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     document = tmp_path / "a.md"
     document.write_text("# One\n[a](b.md) [b](#one) [c](#two) [d](a.md#one)\n", encoding="utf-8")
     assert broken_links(document) == ["b.md", "#two"]
+
+
+def test_pages_for_users_have_at_most_20_000_words() -> None:
+    """Whoever writes more shortens something else. Code blocks, tables that are generated, and
+    pages for contributors do not count.
+    """
+    words = 0
+    for page in (ROOT / "docs").rglob("*.md"):
+        if "decisions" in page.parts or page.stem in NOT_COUNTED:
+            continue
+        prose = re.sub(r"```.*?```", "", page.read_text("utf8"), flags=re.DOTALL)
+        words += sum(bool(re.search(r"\w", word)) for word in prose.split())
+    assert 10_000 < words <= 20_000
