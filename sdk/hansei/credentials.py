@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import stat
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -46,10 +46,6 @@ do at any service of this machine.
 
 
 _PASSWORD = re.compile(r"(://[^/?#@]*:)[^/?#]*@")
-
-
-class CredentialsWarning(UserWarning):
-    """The credentials file is unsafe. The client uses it anyway."""
 
 
 @dataclass(frozen=True)
@@ -237,10 +233,8 @@ def _is_trusted(path: Path) -> bool:
 
 def _warn_if_readable_by_others(path: Path) -> None:
     if os.name != "nt" and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        warnings.warn(
-            f"Other users can read {path}, which contains an API key. Run `chmod 600` on it.",
-            CredentialsWarning,
-            stacklevel=3,
+        logging.getLogger("hansei").warning(
+            "Other users can read %s, which contains an API key. Run `chmod 600` on it.", path
         )
 
 

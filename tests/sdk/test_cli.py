@@ -333,13 +333,16 @@ def test_all_invalid_fields_are_printed(known: StubService) -> None:
     assert run("search", "x").stderr == "error: a: bad\n  b: worse\n"
 
 
-def test_stored_credentials_are_used(service: StubService) -> None:
+def test_stored_credentials_are_used(
+    service: StubService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="hansei")
     save_credentials(".hansei", Credentials(service.url, KEY))
     assert run("search", "x").exit_code == 0
     Path(".hansei/credentials.json").chmod(0o644)
     result = run("search", "x")
     assert result.exit_code == 0
-    assert "warning: Other users can read" in result.stderr
+    assert "Other users can read" in caplog.text
 
 
 def test_without_credentials_the_error_says_what_to_do() -> None:

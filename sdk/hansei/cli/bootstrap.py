@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, Progress
 
 from hansei.cli.options import AsJson, Project
 from hansei.cli.report import print_playbook_changes
@@ -20,7 +20,7 @@ from hansei.cli.terminal import (
     print_json,
     print_message,
     print_text,
-    stderr,
+    progress_bar,
 )
 from hansei.coding_agents.hooks import (
     SEND_TIMEOUT_SECONDS,
@@ -75,7 +75,10 @@ def bootstrap(
         raise typer.Exit(1)
     store = SessionStore()
     summary = LearningSummary()
-    with open_client(timeout=SEND_TIMEOUT_SECONDS) as client, _progress() as progress:
+    with (
+        open_client(timeout=SEND_TIMEOUT_SECONDS) as client,
+        progress_bar(MofNCompleteColumn()) as progress,
+    ):
         result = _send_sessions(store, client, files, HookOptions(playbook, project), progress)
         if result.error is not None:
             print_message(f"{format_count(result.sent, 'transcript')} sent before the error.")
@@ -116,17 +119,6 @@ def _session_folder(all_projects: bool) -> Path:
     home = os.environ.get("CLAUDE_CONFIG_DIR")
     projects = (Path(home) if home else Path.home() / ".claude") / "projects"
     return projects if all_projects else projects / re.sub(r"[^A-Za-z0-9]", "-", str(Path.cwd()))
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f} of {task.total:.0f}"),
-        TimeElapsedColumn(),
-        console=stderr,
-        refresh_per_second=4,
-    )
 
 
 def _send_sessions(

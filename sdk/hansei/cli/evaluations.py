@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
+from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from hansei._model import Json
 from hansei.cli.options import AsJson, Project
@@ -20,7 +19,7 @@ from hansei.cli.terminal import (
     print_message,
     print_table,
     print_text,
-    stderr,
+    progress_bar,
 )
 from hansei.errors import EvaluationError, HanseiError
 from hansei.evaluation import demo, evaluate
@@ -232,22 +231,14 @@ def publish_report(
 
 
 def _run(plan: Plan, folder: Path, limits: Limits, *, as_json: bool) -> None:
-    bar = ProgressBar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[money]}"),
-        console=stderr,
-        refresh_per_second=2,
+    bar = progress_bar(
+        MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[money]}")
     )
-    first: list[int] = []
     try:
         with bar:
             shown = bar.add_task("starting", total=plan.to_json()["calls"], money="")
 
             def update(progress: Progress) -> None:
-                first.append(progress.done)
                 bar.update(
                     shown,
                     completed=progress.done,

@@ -37,8 +37,7 @@ from hansei.cli.playbook_output import (
 )
 from hansei.cli.playbook_sources import list_lessons, show_provenance
 from hansei.cli.playbook_transfer import export_playbook, import_playbook
-from hansei.cli.terminal import format_count, print_hits
-from hansei.errors import PreconditionFailedError
+from hansei.cli.terminal import print_hits
 from hansei.models import VerdictTag
 
 playbook_commands = typer.Typer(
@@ -145,27 +144,6 @@ playbook_commands.command("export")(export_playbook)
 playbook_commands.command("import")(import_playbook)
 command(playbook_commands, "lessons")(list_lessons)
 command(playbook_commands, "provenance")(show_provenance)
-
-
-@command(playbook_commands, "copy")
-def copy_playbook(
-    client: Client,
-    name: PlaybookName,
-    new_name: Annotated[str, typer.Argument(metavar="NEW", help="Name of the copy.")],
-    project: Project = None,
-) -> Output:
-    """Copy the bullets of a playbook, with keys and counters, to a new playbook."""
-    playbook = client.playbooks.get(name, project_id=project)
-    reason = f"copy of {name} at version {playbook.version}"
-    try:
-        result = client.playbooks.replace(
-            new_name, playbook, if_match=0, reason=reason, project_id=project
-        )
-    except PreconditionFailedError as error:
-        error.detail = f"Playbook {new_name} already exists or is deleted."
-        raise
-    bullets = format_count(result.active_bullet_count, "bullet")
-    return Output(result, f"Copied {bullets} from {name} to {new_name}.")
 
 
 @command(playbook_commands, "versions")

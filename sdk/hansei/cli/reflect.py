@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 from uuid import UUID
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TextColumn
 
 from hansei._file_limit import read_source
 from hansei.cli.learned import print_changed_waiting
@@ -23,8 +23,8 @@ from hansei.cli.terminal import (
     open_client,
     print_json,
     print_message,
+    progress_bar,
     sanitize,
-    stderr,
 )
 from hansei.errors import HanseiError
 from hansei.learning_summary import LearningSummary
@@ -171,14 +171,7 @@ def _send_and_collect(
     client: Hansei, traces: Input, summary: LearningSummary, *, wait: bool
 ) -> set[str]:
     """Returns the IDs of the unfinished runs if `wait` is false."""
-    progress = Progress(
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        TextColumn("{task.fields[status]}"),
-        TimeElapsedColumn(),
-        console=stderr,
-        refresh_per_second=4,  # leaves the CPU to the service
-    )
+    progress = progress_bar(TextColumn("{task.fields[status]}"))
     try:
         with progress:
             _send_traces(client, traces, summary, progress)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import floor, log10
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 import hansei
 from hansei._model import to_json
-from hansei.credentials import CredentialsWarning
 from hansei.errors import (
     APIConnectionError,
     APITimeoutError,
@@ -46,13 +45,22 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u20
 
 def open_client(*, timeout: float | None = None) -> Hansei:
     """A client with the URL and key of the environment or of the credentials file."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CredentialsWarning)
-        # The client is imported only now, because `hansei --help` needs none.
-        client = hansei.Hansei() if timeout is None else hansei.Hansei(timeout=timeout)
-    for warning in caught:
-        print_message(f"warning: {warning.message}")
-    return client
+    # The client is imported only now, because `hansei --help` needs none.
+    return hansei.Hansei() if timeout is None else hansei.Hansei(timeout=timeout)
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """On stderr: the description of a task, a bar, `columns`, and the time. It leaves the CPU to
+    the service.
+    """
+    return Progress(
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        *columns,
+        TimeElapsedColumn(),
+        console=stderr,
+        refresh_per_second=4,
+    )
 
 
 def print_message(text: str) -> None:

@@ -11,11 +11,11 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, cast
 
 from hansei._model import Json
@@ -24,8 +24,8 @@ from hansei.evaluation.tasks import Score, Task, score_by_match
 from hansei.session_files import MAX_DEPTH, is_too_deep
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
-MAX_STDERR_BYTES, MAX_STDERR_CHARACTERS = 1024 * 1024, 400
-READ_TIMEOUT_SECONDS = 60.0
+MAX_STDERR_CHARACTERS = 400
+SIZE_CHECK_SECONDS = 0.1
 MAX_RETRY_PAUSE_SECONDS = 10.0
 MAX_USAGE = 1e12
 """Of one call. More tokens or dollars are an error of the agent, which would decide the report."""
@@ -65,49 +65,46 @@ class Commands:
 
     def run(self, command: str, document: Json) -> Any:
         """Send a document to a command and return its response. Raises `CallFailed`."""
-        try:
-            process = subprocess.Popen(
-                shlex.split(command),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C must not end a call that is paid for
-            )
-        except (OSError, ValueError) as error:
-            raise CallFailed(f"cannot start `{command}`: {error}") from error
-        self._running.add(process)
-        try:
-            return self._exchange(process, document)
-        finally:
-            self._running.discard(process)
-            _kill(process)
-            process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    _close(stream)
+        with TemporaryFile() as given, TemporaryFile() as output, TemporaryFile() as errors:
+            given.write(json.dumps(document, ensure_ascii=False).encode() + b"\n")
+            given.seek(0)
+            try:
+                process = subprocess.Popen(
+                    shlex.split(command),
+                    stdin=given,
+                    stdout=output,
+                    stderr=errors,
+                    start_new_session=True,  # Ctrl-C must not end a call that is paid for
+                )
+            except (OSError, ValueError) as error:
+                raise CallFailed(f"cannot start `{command}`: {error}") from error
+            self._running.add(process)
+            try:
+                status = self._wait(process, output, errors)
+            finally:
+                self._running.discard(process)
+                _kill(process)
+                process.wait()
+            if self._stopped:
+                raise CallFailed(STOPPED)
+            if status != 0:
+                shown = " ".join(_text(errors).split())[-MAX_STDERR_CHARACTERS:]
+                raise CallFailed(f"exit status {status}: {shown or 'nothing on standard error'}")
+            return _parse_document(_text(output))
 
-    def _exchange(self, process: subprocess.Popen[bytes], document: Json) -> Any:
-        text = json.dumps(document, ensure_ascii=False).encode() + b"\n"
-        output = _Reader(process, process.stdout, MAX_OUTPUT_BYTES)
-        errors = _Reader(process, process.stderr, MAX_STDERR_BYTES)
-        writer = threading.Thread(target=_write, args=(process.stdin, text), daemon=True)
-        for thread in (writer, output, errors):
-            thread.start()
-        try:
-            status = process.wait(timeout=self._timeout)
-        except subprocess.TimeoutExpired:
-            raise CallFailed(f"no answer within {self._timeout:g} s") from None
-        _kill(process)  # its own children may hold the pipes open
-        for reader in (output, errors):
-            reader.join(timeout=READ_TIMEOUT_SECONDS)
-        if self._stopped:
-            raise CallFailed(STOPPED)
-        if output.is_too_long:
-            raise CallFailed(f"printed more than {MAX_OUTPUT_BYTES // 2**20} MiB")
-        if status != 0:
-            shown = " ".join(errors.text().split())[-MAX_STDERR_CHARACTERS:]
-            raise CallFailed(f"exit status {status}: {shown or 'nothing on standard error'}")
-        return _parse_document(output.text())
+    def _wait(self, process: subprocess.Popen[bytes], *written: IO[bytes]) -> int:
+        """The exit status. Raises `CallFailed` if it takes or prints too much."""
+        deadline = time.monotonic() + self._timeout
+        status = None
+        while status is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise CallFailed(f"no answer within {self._timeout:g} s")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(timeout=min(left, SIZE_CHECK_SECONDS))
+            if any(os.fstat(file.fileno()).st_size > MAX_OUTPUT_BYTES for file in written):
+                raise CallFailed(f"printed more than {MAX_OUTPUT_BYTES // 2**20} MiB")
+        return status
 
     def stop(self) -> None:
         self._stopped = True
@@ -115,35 +112,9 @@ class Commands:
             _kill(process)
 
 
-class _Reader(threading.Thread):
-    """Reads a stream to its end. Ends the process if it writes more than `limit` bytes."""
-
-    def __init__(
-        self, process: subprocess.Popen[bytes], stream: IO[bytes] | None, limit: int
-    ) -> None:
-        super().__init__(daemon=True)
-        self._process, self._stream, self._limit = process, stream, limit
-        self._data = bytearray()
-        self.is_too_long = False
-
-    def run(self) -> None:
-        assert self._stream is not None
-        while chunk := os.read(self._stream.fileno(), 65_536):
-            self._data += chunk
-            if len(self._data) > self._limit:
-                self.is_too_long = True
-                _kill(self._process)
-                return
-
-    def text(self) -> str:
-        return bytes(self._data).decode(errors="replace")
-
-
-def _write(stream: IO[bytes] | None, text: bytes) -> None:
-    with contextlib.suppress(OSError):  # the command does not read its input
-        if stream is not None:
-            stream.write(text)
-            stream.close()
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -152,11 +123,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()
-
-
-def _close(stream: IO[bytes]) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        stream.close()
 
 
 def _parse_document(text: str) -> Any:

@@ -15,15 +15,7 @@ from typing import Any, Literal, cast
 
 from hansei._model import Json
 from hansei.errors import EvaluationError
-from hansei.evaluation.records import (
-    Check,
-    check_fields,
-    is_count,
-    is_list,
-    is_list_of_texts,
-    is_text,
-    optional,
-)
+from hansei.evaluation.records import OPTIONAL_TEXT, TEXTS, Form, check_fields, matches
 from hansei.evaluation.tasks import Task, parse_tasks, with_held_out
 from hansei.models import Match
 
@@ -238,23 +230,41 @@ def _check_arms(tasks: Sequence[Task], arms: Sequence[Arm]) -> None:
             )
 
 
-_POSITIVE = optional(lambda value: is_count(value) and value > 0)
-_PLAN: Mapping[str, Check] = {
-    **dict.fromkeys(("id", "created_at", "agent", "sha256", "tasks_sha256"), is_text),
-    "scorer": optional(is_text),
-    "protocol": lambda value: isinstance(value, dict) and "arms" in value,
-    "orders": lambda value: is_list(value) and bool(value) and all(map(is_list_of_texts, value)),
+def _is_positive(value: Any) -> bool:
+    return matches(value, int) and value > 0
+
+
+def _are_arms(value: Any) -> bool:
+    return matches(value, TEXTS) and bool(value) and set(value) <= set(ARMS)
+
+
+def _has_arms(value: Any) -> bool:
+    return isinstance(value, dict) and "arms" in value
+
+
+def _are_orders(value: Any) -> bool:
+    return matches(value, [TEXTS]) and bool(value)
+
+
+def _is_seed(value: Any) -> bool:
+    return isinstance(value, int)
+
+
+_PLAN: Mapping[str, Form] = {
+    **dict.fromkeys(("id", "created_at", "agent", "sha256", "tasks_sha256"), str),
+    "scorer": OPTIONAL_TEXT,
+    "protocol": _has_arms,
+    "orders": _are_orders,
 }
-_OPTIONS: Mapping[str, Check] = {
-    **dict.fromkeys(("window", "token_budget", "limit", "limit_held_out"), _POSITIVE),
-    **dict.fromkeys(("held_out", "icl_tokens"), is_count),
-    **dict.fromkeys(("repeats", "examples"), lambda value: is_count(value) and value > 0),
-    **dict.fromkeys(("order", "feedback", "reflect"), is_text),
-    "min_match": optional(is_text),
-    "arms": lambda value: is_list_of_texts(value) and bool(value) and set(value) <= set(ARMS),
-    "second_pass": lambda value: isinstance(value, bool),
-    "seed": lambda value: isinstance(value, int),
-    "playbook": optional(is_text),
+_OPTIONS: Mapping[str, Form] = {
+    **dict.fromkeys(("window", "token_budget", "limit", "limit_held_out"), (_is_positive, None)),
+    **dict.fromkeys(("held_out", "icl_tokens"), int),
+    **dict.fromkeys(("repeats", "examples"), _is_positive),
+    **dict.fromkeys(("order", "feedback", "reflect"), str),
+    **dict.fromkeys(("min_match", "playbook"), OPTIONAL_TEXT),
+    "arms": _are_arms,
+    "second_pass": bool,
+    "seed": _is_seed,
 }
 
 
@@ -273,7 +283,7 @@ def load_plan(folder: Path) -> Plan:
     options = dict(fields["protocol"])
     if unknown := sorted(options.keys() - _OPTIONS.keys()):
         raise EvaluationError(f"{folder / PLAN_FILE} has an unknown option `{unknown[0]}`.")
-    given = {name: is_valid for name, is_valid in _OPTIONS.items() if name in options}
+    given = {name: form for name, form in _OPTIONS.items() if name in options}
     check_fields(options, given, f"{folder / PLAN_FILE}, `protocol`")
     options["arms"] = tuple(options["arms"])
     tasks = parse_tasks(

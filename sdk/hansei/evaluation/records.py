@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,67 +14,56 @@ from hansei.errors import EvaluationError
 from hansei.recording.encoding import to_json
 
 ANSWERS_FILE, LEARNING_FILE = "answers.jsonl", "learning.jsonl"
-Check = Callable[[Any], bool]
-
-
 MAX_NUMBER = 10**15
+"""Of an amount, of whatever it is. None is negative."""
+Form = Any
+"""A type; a list or a dict with the form of its items; a tuple of alternatives; or a check."""
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 <= value <= MAX_NUMBER
+def _is_share(value: Any) -> bool:
+    return matches(value, float) and value <= 1
 
 
-def is_count(value: Any) -> bool:
-    return isinstance(value, int) and is_number(value)
+TEXTS, USAGE, OPTIONAL_TEXT = [str], {str: float}, (str, None)
 
-
-def is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def is_list(value: Any) -> bool:
-    return isinstance(value, list)
-
-
-def is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(is_text, cast("list[Any]", value)))
-
-
-def is_list_of_objects(value: Any) -> bool:
-    items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return all(isinstance(item, dict) for item in items)
-
-
-def is_usage(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(is_number, cast("Json", value).values()))
-
-
-def optional(is_valid: Check) -> Check:
-    """A check that also accepts None."""
-    return lambda value: value is None or is_valid(value)
-
-
-_ANSWER: Mapping[str, Check] = {
-    **dict.fromkeys(("repeat", "window"), is_count),
-    **dict.fromkeys(("phase", "task_id", "arm", "advice"), is_text),
-    **dict.fromkeys(("advice_tokens", "seconds"), is_number),
-    "score": lambda value: is_number(value) and value <= 1,
-    **dict.fromkeys(("error", "retrieval_id"), optional(is_text)),
-    **dict.fromkeys(("bullet_keys", "cited"), is_list_of_texts),
-    "events": is_list_of_objects,
-    "answer": lambda _: True,
-    "usage": optional(is_usage),
-    "usd": optional(is_number),
+_ANSWER: Mapping[str, Form] = {
+    **dict.fromkeys(("repeat", "window"), int),
+    **dict.fromkeys(("phase", "task_id", "arm", "advice"), str),
+    **dict.fromkeys(("advice_tokens", "seconds"), float),
+    "score": _is_share,
+    **dict.fromkeys(("error", "retrieval_id"), OPTIONAL_TEXT),
+    **dict.fromkeys(("bullet_keys", "cited"), TEXTS),
+    "events": [dict],
+    "answer": object,
+    "usage": (USAGE, None),
+    "usd": (float, None),
 }
-_LEARNING: Mapping[str, Check] = {
-    **dict.fromkeys(("repeat", "window", "traces", "bullets", "waiting"), is_count),
-    **dict.fromkeys(("judged", "followed"), is_list_of_texts),
-    "helpful": optional(is_count),
-    "project": is_text,
-    "failed_runs": is_list,
-    "usage": is_usage,
-    "seconds": is_number,
+_LEARNING: Mapping[str, Form] = {
+    **dict.fromkeys(("repeat", "window", "traces", "bullets", "waiting"), int),
+    **dict.fromkeys(("judged", "followed"), TEXTS),
+    "helpful": (int, None),
+    "project": str,
+    "failed_runs": list,
+    "usage": USAGE,
+    "seconds": float,
 }
+
+
+def matches(value: Any, form: Form) -> bool:
+    """Whether a value has a form. `int` and `float` are amounts; `float` is any number."""
+    if form is None:
+        return value is None
+    if isinstance(form, tuple):
+        return any(matches(value, each) for each in cast("tuple[Form, ...]", form))
+    if isinstance(form, list):
+        (item,) = cast("list[Form]", form)
+        return isinstance(value, list) and all(matches(each, item) for each in cast(Any, value))
+    if isinstance(form, dict):
+        (item,) = cast("dict[Form, Form]", form).values()
+        return isinstance(value, dict) and all(matches(v, item) for v in cast(Json, value).values())
+    if form in (int, float):
+        return isinstance(value, int | form) and 0 <= value <= MAX_NUMBER
+    return isinstance(value, form) if isinstance(form, type) else bool(form(value))
 
 
 class RecordFile:
@@ -114,7 +103,7 @@ def read_learning(folder: Path) -> Iterator[Json]:
 
 
 def _read_records(
-    path: Path, fields: Mapping[str, Check], defaults: Mapping[str, Any] | None = None
+    path: Path, fields: Mapping[str, Form], defaults: Mapping[str, Any] | None = None
 ) -> Iterator[Json]:
     """All complete lines. A line that was cut off is ignored: its call is made again. `defaults`:
     fields that older versions did not write.
@@ -135,8 +124,8 @@ def _read_records(
                 yield found
 
 
-def check_fields(record: Json, fields: Mapping[str, Check], place: str) -> None:
+def check_fields(record: Json, fields: Mapping[str, Form], place: str) -> None:
     """Raises `EvaluationError` with the first field that is missing or has another form."""
-    for name, is_valid in fields.items():
-        if name not in record or not is_valid(record[name]):
+    for name, form in fields.items():
+        if name not in record or not matches(record[name], form):
             raise EvaluationError(f"{place}: `{name}` is missing or damaged.")

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
 from uuid import uuid4
 
 from hansei.private_folder import PrivateFolder
@@ -33,46 +32,8 @@ UNUSED_SECONDS = 3600.0
 _LOCK = ".lock"
 
 
-class Spool(Protocol):
-    """All methods may raise `OSError`. One thread writes, one reads."""
-
-    def append(self, name: str, text: str) -> None:
-        """Add lines to a trace, all or none."""
-        ...
-
-    def finish(self, name: str) -> None:
-        """The trace has all its lines."""
-        ...
-
-    def list_ready(self) -> list[str]:
-        """Traces to send, oldest first."""
-        ...
-
-    def read(self, name: str) -> str: ...
-
-    def remove(self, name: str) -> None: ...
-
-    def count_ready(self) -> int: ...
-
-    def reject(self, name: str, reason: str) -> None:
-        """The service refuses the trace: store it where it is not sent again, if possible."""
-        ...
-
-    def adopt(self) -> None:
-        """Take over the traces of processes that have ended."""
-        ...
-
-    def leave(self) -> None:
-        """In a forked child: let go of the parent's spool without a change."""
-        ...
-
-    def close(self) -> None:
-        """Let other processes adopt what was not sent."""
-        ...
-
-
 class MemorySpool:
-    """Traces in memory. They are lost when the process ends."""
+    """A `DiskSpool` without a disk. Its traces are lost when the process ends."""
 
     def __init__(self) -> None:
         self._open: dict[str, list[str]] = {}
@@ -115,7 +76,7 @@ class MemorySpool:
 
 class DiskSpool:
     """Traces as files below `folder`, readable by this user only. The name of a trace that is ready
-    is its path in the folder.
+    is its path in the folder. One thread writes, one reads. All methods may raise `OSError`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -136,6 +97,7 @@ class DiskSpool:
         self.adopt()
 
     def append(self, name: str, text: str) -> None:
+        """Add lines to a trace, all or none."""
         data = text.encode()
         if self._size + len(data) > MAX_DISK_BYTES:
             raise OSError(errno.ENOSPC, "The spool folder is full.")
@@ -161,6 +123,7 @@ class DiskSpool:
         self._folder.rename(f"{name}.open", f"{name}.ready")
 
     def list_ready(self) -> list[str]:
+        """Traces to send, oldest first."""
         found = [(self._folder.status(name).st_mtime_ns, name) for name in self._ready()]
         return [name for _, name in sorted(found)]
 
@@ -177,6 +140,7 @@ class DiskSpool:
         self._drop_if_empty(name.partition("/")[0])
 
     def reject(self, name: str, reason: str) -> None:
+        """The service refuses the trace: store it where it is not sent again."""
         with suppress(FileExistsError):
             self._folder.make(REJECTED_FOLDER)
         self._release(name)
@@ -194,18 +158,21 @@ class DiskSpool:
         return len(self._ready())
 
     def adopt(self) -> None:
+        """Take over the traces of processes that have ended."""
         for other in self._folder.folders():
             is_spool = other != REJECTED_FOLDER and not other.startswith(".")
             if is_spool and other not in self._locks:
                 self._adopt(other)
 
     def leave(self) -> None:
+        """In a forked child: let go of the parent's spool without a change."""
         for lock in self._locks.values():
             _release_lock(lock)  # the parent's descriptor still holds the lock
         self._locks = {}
         self._folder.close()
 
     def close(self) -> None:
+        """Let other processes adopt what was not sent."""
         if self._own in self._locks and self._is_empty(self._own):
             with suppress(OSError):
                 self._folder.remove_folder(self._own)
@@ -281,7 +248,10 @@ def _describe(path: Path) -> SpoolFile | None:
     return SpoolFile(path, path.stem, state, changed_at, task, reason if is_refused else None)
 
 
-def open_spool(folder: Path) -> DiskSpool | MemorySpool:
+Spool = DiskSpool | MemorySpool
+
+
+def open_spool(folder: Path) -> Spool:
     """The spool of this process in `folder`, otherwise in memory."""
     try:
         return DiskSpool(folder)

@@ -167,17 +167,6 @@ async def test_import_that_loses_work_is_refused(playbook: Command, tmp_path: Pa
     assert len((await document(playbook, "show", "pay"))["bullets"]) == 2
 
 
-async def test_copy_has_same_bullets_and_overwrites_none(playbook: Command) -> None:
-    await taken(playbook)
-    assert (await playbook("copy", "pay", "bill")).stdout == "Copied 2 bullets from pay to bill.\n"
-    ace = [(await playbook("export", name, "--format", "ace")).stdout for name in ("pay", "bill")]
-    assert ace[0] == ace[1]
-    assert "copy of pay at version 1" in (await playbook("versions", "bill")).stdout
-    again = await playbook("copy", "pay", "bill")
-    assert again.exit_code == 1
-    assert again.stderr == "error: Playbook bill already exists or is deleted.\n"
-
-
 async def test_history_diff_and_restore(playbook: Command, client: Hansei) -> None:
     await taken(playbook)
     why = "The tone of what we send is a matter of taste, " * 3 + "and this is ours."
