@@ -1,21 +1,59 @@
-"""Cost of `hansei.trace` in the agent's process: per event, and `import hansei`."""
+"""Cost of the SDK in the agent's process: `import hansei`, an event, and a call of a tool.
+
+`python -m bench sdk FOLDER` measures the SDK in the folder `sdk` of another checkout too, by turns.
+"""
 
 from __future__ import annotations
 
-import statistics
+import json
+import os
 import subprocess
 import sys
-import tempfile
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import Process, Queue
+from pathlib import Path
 
+from bench.harness import ROOT, Report, describe_machine
+
+ROUNDS, RUNS, EVENTS = 5, 100, 300
+NAMES = ("import, ms", "event, µs", "event 99 %, µs", "event, CPU µs", "call, µs")
+PROGRAM = """
+import json, statistics, sys, tempfile, time
+clock = time.perf_counter
+since = clock()
 import hansei
-from bench.harness import Report, describe_machine
+found = [1e3 * (clock() - since)]
 from hansei.recording.recorder import Recorder
 
-RUNS, EVENTS = 200, 300
 RESULT = {"order_id": "W2378156", "status": "delivered", "items": [{"id": n} for n in range(20)]}
+url, runs, events = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+plain = lambda order_id: RESULT
+tool = hansei.tool(name="get_order_details")(plain)
+in_events, in_tools, in_plain = [], [], []
+with tempfile.TemporaryDirectory() as folder:
+    recorder = Recorder(url, "hsk_bench", spool_dir=folder)
+    cpu = time.process_time()
+    for number in range(runs):
+        with hansei.trace(f"refund order {number}", playbook="support", recorder=recorder) as t:
+            for _ in range(events // 3):
+                since = clock()
+                t.message("assistant", "I look the order up first, for its items [mis-00001].")
+                in_events.append(clock() - since)
+                since = clock()
+                tool("W2378156")  # a call and its result are two events
+                in_tools.append(clock() - since)
+                since = clock()
+                plain("W2378156")
+                in_plain.append(clock() - since)
+    assert recorder.flush(60) == 0
+    cpu = time.process_time() - cpu
+    assert recorder.lost_events == 0
+    recorder.close()
+found += [1e6 * statistics.median(in_events), 1e6 * statistics.quantiles(in_events, n=100)[98]]
+found += [1e6 * cpu / (runs * events)]
+found += [1e6 * (statistics.median(in_tools) - statistics.median(in_plain))]
+print(json.dumps(found))
+"""
 
 
 class _Service(BaseHTTPRequestHandler):
@@ -43,57 +81,38 @@ def serve(ports: Queue[int]) -> None:
     server.serve_forever()
 
 
-def record(recorder: Recorder) -> list[float]:
-    """Seconds of each event, as the agent waits for it."""
-    seconds: list[float] = []
-    clock = time.perf_counter
-    for number in range(RUNS):
-        with hansei.trace(f"refund order {number}", playbook="support", recorder=recorder) as t:
-            for _ in range(EVENTS // 3):
-                since = clock()
-                t.message("assistant", "I look the order up first, for its items [mis-00001].")
-                seconds.append(clock() - since)
-                since = clock()
-                t.tool_call("get_order_details", {"order_id": "W2378156"}, result=RESULT)
-                half = (clock() - since) / 2  # a call and its result are two events
-                seconds += [half, half]
-    return seconds
-
-
-def import_seconds() -> float:
-    """The fastest of five imports, without the start of the interpreter."""
-    code = "import time; t = time.perf_counter(); import hansei; print(time.perf_counter() - t)"
-    runs = [subprocess.check_output([sys.executable, "-c", code], text=True) for _ in range(5)]
-    return min(map(float, runs))
+def measure(sdk: Path, url: str) -> list[float]:
+    """The values of `NAMES`, in a new process with the SDK of a folder."""
+    command = [sys.executable, "-c", PROGRAM, url, str(RUNS), str(EVENTS)]
+    environment = os.environ | {"PYTHONPATH": str(sdk)}
+    return json.loads(subprocess.check_output(command, env=environment, text=True))
 
 
 def main() -> None:
+    folders = [ROOT / "sdk", *(Path(each).resolve() for each in sys.argv[1:])]
     ports: Queue[int] = Queue()
     service = Process(target=serve, args=(ports,), daemon=True)
     service.start()
-    with tempfile.TemporaryDirectory() as folder:
-        recorder = Recorder(f"http://127.0.0.1:{ports.get()}", "hsk_bench", spool_dir=folder)
-        cpu = time.process_time()
-        seconds = record(recorder)
-        undelivered = recorder.flush(60)
-        cpu = time.process_time() - cpu
-        recorder.close()
+    url = f"http://127.0.0.1:{ports.get()}"
+    rounds = [[measure(folder, url) for folder in folders] for _ in range(ROUNDS)]
     service.terminate()
-    assert undelivered == 0
-    assert recorder.lost_events == 0
-    cuts = statistics.quantiles(seconds, n=1000)
     report = Report(
         "sdk",
         f"{RUNS} traces of {EVENTS} events, recorded one after the other without a pause and sent "
-        f"to a service that accepts at once. {describe_machine()} "
-        "CPU includes the threads "
-        "that write and send.",
+        f"to a service that accepts at once; the best of {ROUNDS} processes. "
+        f"{describe_machine()} CPU includes the threads that write and send. A call is one of a "
+        "decorated function, without the function itself.",
     )
-    report.table("events", "Per event, µs", "median", "99 %", "99.9 %", "CPU of the process")
-    micro = [statistics.median(seconds), cuts[989], cuts[998], cpu / len(seconds)]
-    report.row("events", *(f"{value * 1e6:.1f}" for value in micro))
-    report.table("import", "`import hansei`", "ms")
-    report.row("import", f"{import_seconds() * 1e3:.0f}")
+    report.table("cost", "Cost in the agent's process", "SDK", *NAMES)
+    best = [
+        [min(turn[n][value] for turn in rounds) for value in range(len(NAMES))]
+        for n in range(len(folders))
+    ]
+    for n, values in enumerate(best):
+        report.row("cost", "other" if n else "this", *(f"{value:.1f}" for value in values))
+    for other in best[1:]:
+        ratios = (f"{new / old:.2f}" for new, old in zip(best[0], other, strict=True))
+        report.row("cost", "this / other", *ratios)
     report.finish()
 
 

@@ -102,6 +102,52 @@ for worker in workers:
 assert hansei.flush() == 0
 """
 
+PREFORK = """
+import os, signal, sys, threading, hansei
+
+def run(name):
+    with hansei.trace(name) as t:
+        t.tool_call("charge", {"order": name}, result="ok")
+        t.set_outcome("success")
+
+def record_until(ended):
+    number = 0
+    while not ended.is_set():
+        run(f"main {number}")
+        number += 1
+    run(f"main ran {number}")
+
+def work(number, reading):
+    for task in os.fdopen(reading):
+        run(f"worker {number} {task.strip()}")
+        if task.strip() == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+
+run("import")
+ended = threading.Event()
+main = threading.Thread(target=record_until, args=(ended,))
+main.start()
+workers = []
+for number in range(8):
+    reading, writing = os.pipe()
+    worker = os.fork()
+    if worker == 0:
+        os.close(writing)
+        work(number, reading)
+    os.close(reading)
+    workers.append((worker, writing))
+for number, (worker, writing) in enumerate(workers):
+    os.write(writing, b"one\\ntwo\\nkill\\n" if number == 7 else b"one\\ntwo\\nthree\\n")
+for _, writing in workers:
+    os.close(writing)
+for worker, _ in workers:
+    os.waitpid(worker, 0)
+ended.set()
+main.join()
+assert hansei.flush() == 0
+"""
+
 
 @pytest.fixture
 def run(service: StubService, spool: Path, tmp_path: Path):
@@ -158,3 +204,16 @@ def test_killed_workers_of_a_preloaded_server(run) -> None:
     """As gunicorn with `preload_app`: what the workers had ended is sent by their parent."""
     expected = [f"worker {w} request {r}" for w in range(3) for r in range(5)]
     assert run(PRELOADED) == sorted(["before the fork", *expected])
+
+
+def test_workers_of_a_prefork_pool(run) -> None:
+    """As Celery's pool forks them: after the import, while the main process records, and the
+    workers leave without `atexit` or are killed. Celery itself is no dependency of the tests.
+    """
+    traces = run(PREFORK)
+    (total,) = (int(name.split()[-1]) for name in traces if name.startswith("main ran "))
+    tasks = [("one", "two", "kill" if number == 7 else "three") for number in range(8)]
+    expected = ["import", f"main ran {total}", *(f"main {n}" for n in range(total))]
+    expected += [f"worker {n} {task}" for n in range(8) for task in tasks[n]]
+    assert total > 8  # recorded while it forked
+    assert traces == sorted(expected)
