@@ -206,6 +206,7 @@ class EvaluateStep(Step[LoadedTrace | DuplicateTrace, EvaluatedTrace | Duplicate
         data = {
             "verdict": evaluation.verdict,
             "proven": evaluation.proven,
+            "declared": evaluation.declared,
             "conflict": conflict is not None,
             "reflect": decision.reflect,
             "importance": decision.importance,

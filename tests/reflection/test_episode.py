@@ -15,8 +15,17 @@ from tests.support.runs import call, run, user
 def test_a_call_and_its_response_are_one_call() -> None:
     rows = [user("Find it."), *call("search", {"q": "a"}, "b"), *call("open", {"id": 1}, "c")]
     rows += call("search", {"q": "d"}, "e")
-    text = episode_text(TraceRow(outcome="success"), run(rows).events)
-    assert "Tools: search ×2, open ×1." in text
+    context = ReflectionContext.model_validate(
+        {"tenant_id": "t", "events": run(rows).events, "outcome": "success"}
+    )
+    assert "Tools: search ×2, open ×1." in episode_text(context)
+
+
+def test_a_conflict_is_in_the_episode() -> None:
+    sides = {"outcome": "failure", "overruled_outcome": "success"}
+    context = ReflectionContext.model_validate({"tenant_id": "t", "events": [], **sides})
+    expected = "Outcome: failure by the declared check; the client reported success; 0 events."
+    assert episode_text(context) == expected
 
 
 def test_episode_has_the_category_that_the_client_stated() -> None:

@@ -31,8 +31,7 @@ from memory_api.text.excerpts import excerpt
 from memory_api.text.quotations import QUOTATIONS
 from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
-from memory_api.traces.schemas import Event, EventType, OutcomeType
-from memory_api.traces.tables import TraceRow
+from memory_api.traces.schemas import EventType, OutcomeType
 
 SOURCE = "reflection_engine_v2"
 STRATEGY_IMPORTANCE_FACTOR = 1.1
@@ -186,17 +185,18 @@ def _task_draft(
         metadata={TOOLS: [tool.name for tool in used_tools(input.context)], **metadata},
         actor=f"engine:{source}",
         run_id=input.run.id,
-        **_origin(input.trace),
+        **_origin(input),
         **fields,
     )
 
 
-def _origin(trace: TraceRow) -> dict[str, Any]:
+def _origin(input: ReflectionInput) -> dict[str, Any]:
+    trace = input.trace
     return {
         "project_id": trace.project_id,
         "session_id": trace.session_id,
         "trace_id": trace.id,
-        "outcome": trace.outcome,
+        "outcome": input.context.known_outcome,
     }
 
 
@@ -211,21 +211,22 @@ def episode_draft(input: ReflectionInput, facts: Sequence[Fact]) -> MemoryDraft:
     by_outcome = 0.3 if context.outcome is OutcomeType.SUCCESS else 0.6
     return MemoryDraft(
         kind=MemoryKind.EPISODE,
-        content=episode_text(trace, context.events),
+        content=episode_text(context),
         importance=by_outcome if importance is None else importance,
         source="trace",
         tags=rule_tags(facts, context)[0 if context.outcome_is_known else 1 :],
         error_category=category.value if category else None,
         metadata={"event_count": len(context.events), "task_key": trace.task_key},
         key=str(trace.id),
-        **_origin(trace),
+        **_origin(input),
     )
 
 
-def episode_text(trace: TraceRow, events: Sequence[Event]) -> str:
+def episode_text(context: ReflectionContext) -> str:
     """The task, the outcome, the tools with the number of their calls, and the last message."""
+    events = context.events
     asked = (event.content for event in events if event.event_type is EventType.USER_MESSAGE)
-    request = trace.task_description or next(asked, "") or trace.task_goal or ""
+    request = context.task_description or next(asked, "") or context.task_goal or ""
     calls = [event for event in events if event.event_type is EventType.TOOL_CALL]
     tools = Counter(event.tool_name for event in calls if event.tool_name)
     most_used = ", ".join(
@@ -235,7 +236,7 @@ def episode_text(trace: TraceRow, events: Sequence[Event]) -> str:
     said = (event.content for event in reversed(events) if event.event_type in ends)
     lines = [
         excerpt(request, MAX_EPISODE_PART),
-        f"Outcome: {trace.outcome or 'unknown'}; {len(events)} events.",
+        f"Outcome: {context.outcome_text}; {len(events)} events.",
         f"Tools: {most_used}." if most_used else "",
         excerpt(next(filter(None, said), ""), MAX_EPISODE_PART),
     ]

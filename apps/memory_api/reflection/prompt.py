@@ -213,7 +213,7 @@ class PromptParts:
                 _MAX_AGENTS_TOKENS,
             ),
             "schema": schema_text(reflection_class(self.context.outcome)),
-            "outcome": self._outcome(),
+            "outcome": self.context.outcome_text,
             "focus": redact(self.evidence.focus or "").text,
             "language": _LANGUAGES.get(context_language(self.context), ""),
         }
@@ -243,11 +243,6 @@ class PromptParts:
         evidence = ("error", "ground_truth", "recorded_result", "test_report", "comparison")
         is_failure = self.context.outcome is not OutcomeType.SUCCESS
         return is_failure and not any(self.texts[name] for name in evidence)
-
-    def _outcome(self) -> str:
-        overruled = self.context.overruled_outcome
-        note = f" by the declared check; the client reported {overruled}" if overruled else ""
-        return f"{self.context.known_outcome or 'unknown'}{note}"
 
     def _bullets(self) -> str:
         """The bullets that fit, in order; the model may judge only bullets that it is shown."""

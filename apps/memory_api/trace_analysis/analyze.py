@@ -55,6 +55,13 @@ class ReflectionContext(ResponseModel):
     def known_outcome(self) -> OutcomeType | None:
         return self.outcome if self.outcome_is_known else None
 
+    @property
+    def outcome_text(self) -> str:
+        """The outcome; both sides if a declared check overrules the client."""
+        overruled = self.overruled_outcome
+        note = f" by the declared check; the client reported {overruled}" if overruled else ""
+        return f"{self.known_outcome or 'unknown'}{note}"
+
     @field_validator("session_id", mode="before")
     @classmethod
     def _uuid_to_text(cls, value: Any) -> Any:
