@@ -7,7 +7,7 @@ observations, the decision on each lesson, and whatever the caller adds (`on_app
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -102,7 +102,9 @@ async def apply_plan(
         )
     except _ReviewRequired:
         async with runtime.sessions.for_tenant(tenant_id) as session:
-            await _propose(session, application)
+            row = await get_playbook(session, playbook, lock=True)
+            assert row is not None, "it requires review, so it exists"
+            await application.finish(session, await _propose(session, row, plan, author))
     except _PlaybookDeleted:
         async with runtime.sessions.for_tenant(tenant_id) as session:
             await application.finish(session, ApplyResult.of_deleted_playbook(plan))
@@ -110,38 +112,16 @@ async def apply_plan(
     return application.result
 
 
-@dataclass(frozen=True)
-class PreparedProposal:
-    """A plan that becomes a proposal, whatever the review mode of its playbook is."""
-
-    application: _Application
-
-    @classmethod
-    def of(
-        cls, playbook: PlaybookRef, plan: CurationPlan, author: ChangeAuthor
-    ) -> PreparedProposal:
-        return cls(_Application(playbook, plan, author, None))
-
-    def with_memories(self, ids: Mapping[UUID, UUID]) -> PreparedProposal:
-        """The lessons as they were stored: the IDs of drafts → those of their memories."""
-        plan = self.application.plan
-        lessons = [
-            lesson.model_copy(update={"memory_id": ids[lesson.memory_id]})
-            if lesson.memory_id is not None and lesson.memory_id in ids
-            else lesson
-            for lesson in plan.lessons
-        ]
-        plan = plan.model_copy(update={"lessons": lessons})
-        return PreparedProposal(replace(self.application, plan=plan))
-
-    async def save(self, session: AsyncSession) -> UUID | None:
-        """The ID of the proposal; None if the playbook was deleted or nothing is left to change."""
-        playbook = await get_playbook(session, self.application.playbook, lock=True)
-        if playbook is None or playbook.deleted_at is not None:
-            return None
-        await _propose(session, self.application)
-        assert self.application.result is not None, "set by the proposal"
-        return self.application.result.proposal_id
+async def propose_plan(
+    session: AsyncSession, playbook: PlaybookRef, plan: CurationPlan, author: ChangeAuthor
+) -> UUID | None:
+    """Store a plan as a proposal, whatever the review mode of its playbook is. Returns its ID; None
+    if the playbook was deleted or nothing is left to change.
+    """
+    row = await get_playbook(session, playbook, lock=True)
+    if row is None or row.deleted_at is not None:
+        return None
+    return (await _propose(session, row, plan, author)).proposal_id
 
 
 def _planner(
@@ -237,11 +217,10 @@ async def _save_result(
     await application.finish(session, result)
 
 
-async def _propose(session: AsyncSession, application: _Application) -> None:
+async def _propose(
+    session: AsyncSession, playbook: PlaybookRow, plan: CurationPlan, author: ChangeAuthor
+) -> ApplyResult:
     """Store the deltas as a proposal. Decisions that change nothing need no review."""
-    plan, author = application.plan, application.author
-    playbook = await get_playbook(session, application.playbook, lock=True)
-    assert playbook is not None, "it requires review, so it exists"
     current = await load_current_playbook(session, playbook, plan)
     waiting = await list_proposed_texts(session, playbook.scope_id)
     rebased = rebase_plan(plan, replace(current, waiting=waiting))
@@ -254,7 +233,7 @@ async def _propose(session: AsyncSession, application: _Application) -> None:
     decisions = await save_decisions(
         session, playbook.scope_id, plan.lessons, rebased, (), author.run_id
     )
-    result = ApplyResult(
+    return ApplyResult(
         playbook.version,
         False,
         change.results,
@@ -265,4 +244,3 @@ async def _propose(session: AsyncSession, application: _Application) -> None:
         decisions=decisions,
         lessons=plan.lessons,
     )
-    await application.finish(session, result)

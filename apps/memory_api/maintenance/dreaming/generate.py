@@ -16,9 +16,8 @@ from pydantic import BaseModel, Field, field_validator
 
 from memory_api.core.ids import new_id
 from memory_api.core.secret_redaction import redact
-from memory_api.curation.apply import PreparedProposal
 from memory_api.curation.curate import curate
-from memory_api.curation.schemas import Lesson
+from memory_api.curation.schemas import CurationPlan, Lesson
 from memory_api.llm.answer_lists import clean_words
 from memory_api.llm.untrusted_text import fence_text
 from memory_api.maintenance.dreaming.context import ACTOR, MAX_STATEMENTS, ProjectInput
@@ -32,7 +31,7 @@ from memory_api.maintenance.episodes import (
 from memory_api.memories.index.drafts import MemoryDraft, PreparedMemory, prepare_memories
 from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.queries import get_playbook
-from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
+from memory_api.playbooks.ref import PlaybookRef
 from memory_api.reflection.lesson_drafts import STRATEGY_IMPORTANCE_FACTOR
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
@@ -79,12 +78,13 @@ class StorableTheme:
 
 @dataclass(frozen=True)
 class ProjectDream:
-    """The themes of one project, and the proposals that follow."""
+    """The themes of one project, and the changes of playbooks that follow."""
 
     input: ProjectInput
     answered: EpisodeAnswer
     themes: Sequence[StorableTheme] = ()
-    proposals: Sequence[tuple[PlaybookRef, PreparedProposal]] = ()
+    plans: Sequence[tuple[PlaybookRef, CurationPlan]] = ()
+    """What the curator would change in playbooks."""
 
 
 async def dream_about(runtime: Runtime, run: RunRow, input: ProjectInput) -> ProjectDream:
@@ -128,8 +128,7 @@ async def dream_about(runtime: Runtime, run: RunRow, input: ProjectInput) -> Pro
             confidence=reflection.confidence,
             has_strategy=len(theme.memories) > 1,
         )
-    proposals = await _to_proposals(runtime, run, input, themes)
-    return ProjectDream(input, answered, themes, proposals)
+    return ProjectDream(input, answered, themes, await _plan(runtime, run, input, themes))
 
 
 async def _to_themes(
@@ -214,9 +213,9 @@ def _drafts(
     return [reflection, strategy]
 
 
-async def _to_proposals(
+async def _plan(
     runtime: Runtime, run: RunRow, input: ProjectInput, themes: Sequence[StorableTheme]
-) -> list[tuple[PlaybookRef, PreparedProposal]]:
+) -> list[tuple[PlaybookRef, CurationPlan]]:
     """What the curator would change in each playbook that at least two traces of a theme name.
     Strategies that wait for confirmation are not proposed.
     """
@@ -228,7 +227,7 @@ async def _to_proposals(
             lessons.setdefault(name, []).extend(
                 _lesson(draft) for draft in strategies if not draft.awaiting_confirmation
             )
-    proposals: list[tuple[PlaybookRef, PreparedProposal]] = []
+    plans: list[tuple[PlaybookRef, CurationPlan]] = []
     for name, of_playbook in sorted(lessons.items()):
         ref = PlaybookRef(input.project_id, name)
         async with runtime.sessions.for_tenant(run.tenant_id) as session:
@@ -240,11 +239,9 @@ async def _to_proposals(
         )
         # A dream is no further trace, so what is known gets no observation.
         plan = plan.model_copy(update={"known_lessons": []})
-        reason = f"Dreaming over {len(input.episodes)} episodes."
-        author = ChangeAuthor(ACTOR, reason, run.id)
         if plan.changes:
-            proposals.append((ref, PreparedProposal.of(ref, plan, author)))
-    return proposals
+            plans.append((ref, plan))
+    return plans
 
 
 def _lesson(draft: MemoryDraft) -> Lesson:

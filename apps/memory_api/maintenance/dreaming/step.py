@@ -21,6 +21,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.statements import fetch_rows, load_statement
+from memory_api.curation.apply import propose_plan
 from memory_api.maintenance.dreaming.context import ACTOR, load_projects
 from memory_api.maintenance.dreaming.generate import ProjectDream, StorableTheme, dream_about
 from memory_api.maintenance.episodes import lock_sources
@@ -29,6 +30,7 @@ from memory_api.memories.index.writer import unindex_memories
 from memory_api.memories.queries import NewLink, add_links, get_memory, lock_memories
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.playbooks.queries import get_playbook
+from memory_api.playbooks.ref import ChangeAuthor
 from memory_api.reflection.lesson_storage import SavedLesson, save_lessons
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
@@ -88,7 +90,7 @@ def _is_number(value: Any) -> bool:
 
 async def _save(session: AsyncSession, run: RunRow, dream: ProjectDream) -> dict[str, Any]:
     """Store what one project showed. The playbooks are locked first, as by a reflection."""
-    for ref, _ in dream.proposals:
+    for ref, _ in dream.plans:
         await get_playbook(session, ref, lock=True)
     await lock_sources(session, dream.input.episodes)
     items = [item for theme in dream.themes for item in theme.memories]
@@ -107,10 +109,6 @@ async def _save(session: AsyncSession, run: RunRow, dream: ProjectDream) -> dict
     saved = await save_lessons(session, items, count_observations=False, links=links)
     ids = {item.draft.id: each.memory_id for item, each in zip(items, saved, strict=True)}
     replaced = await _archive_replaced(session, run, dream.themes, ids)
-    proposals: dict[str, str] = {}
-    for ref, proposal in dream.proposals:
-        proposal_id = await proposal.with_memories(ids).save(session)
-        proposals |= {ref.name: str(proposal_id)} if proposal_id else {}
     new: list[str] = []
     for item, each in zip(items, saved, strict=True):
         if each.is_new:
@@ -127,8 +125,23 @@ async def _save(session: AsyncSession, run: RunRow, dream: ProjectDream) -> dict
         "counts": dream.input.counts.to_json(),
         "memories": new,
         "replaced": [str(memory_id) for memory_id in replaced],
-        "proposals": proposals,
+        "proposals": await _propose(session, run, dream, ids),
     }
+
+
+async def _propose(
+    session: AsyncSession, run: RunRow, dream: ProjectDream, ids: Mapping[UUID, UUID]
+) -> dict[str, str]:
+    """Store the changes of playbooks as proposals. Playbook → ID of its proposal."""
+    proposals: dict[str, str] = {}
+    reason = f"Dreaming over {len(dream.input.episodes)} episodes."
+    author = ChangeAuthor(ACTOR, reason, run.id)
+    for ref, plan in dream.plans:
+        for lesson in plan.lessons:  # they have the IDs of drafts
+            lesson.memory_id = ids[lesson.memory_id] if lesson.memory_id else None
+        proposal_id = await propose_plan(session, ref, plan, author)
+        proposals |= {ref.name: str(proposal_id)} if proposal_id else {}
+    return proposals
 
 
 async def _archive_replaced(
