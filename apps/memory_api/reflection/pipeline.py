@@ -27,7 +27,6 @@ from memory_api.memories.queries import (
     confirm_memories,
     find_memory_id,
 )
-from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.inbox.inbox import add_lessons
 from memory_api.playbooks.queries import get_playbook
@@ -75,7 +74,6 @@ class PreparedLessons:
     verdicts: Sequence[NewVerdict]
     recordable: PreparedVerdicts
     memories: Sequence[PreparedMemory] = ()
-    task_memories: Sequence[PreparedMemory] = ()
     episode: PreparedMemory | None = None
     curation_interval: timedelta = timedelta()
     """Minimum time between two curations of the playbook."""
@@ -118,15 +116,13 @@ class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
             lessons = replace(await self._generate(input, facts, None), failure=error)
         trusted = runtime.settings.trusted_feedback
         outside = outside_texts_of(input.context, input.evidence, input.trace, trusted=trusted)
-        count, task_end = len(lessons.memories), len(lessons.memories) + len(lessons.task_memories)
-        episodes = [lessons.episode] if lessons.episode else []
-        drafts = [*lessons.memories, *lessons.task_memories, *episodes]
+        count = len(lessons.memories)
+        drafts = [*lessons.memories, *([lessons.episode] if lessons.episode else [])]
         drafts = await guard_lessons(drafts, outside)
         lessons = replace(
             lessons,
             memories=drafts[:count],
-            task_memories=drafts[count:task_end],
-            episode=next(iter(drafts[task_end:]), None),
+            episode=next(iter(drafts[count:]), None),
             tags=await _quote_reasons(lessons.tags, outside),
         )
         verdicts = self._judge(input, lessons)
@@ -146,8 +142,7 @@ class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
             verdicts,
             recordable,
             memories[:count],
-            memories[count:task_end],
-            memories[task_end] if lessons.episode else None,
+            next(iter(memories[count:]), None),
             runtime.curation_interval if lessons.engine == "llm" else timedelta(),
         )
 
@@ -211,14 +206,13 @@ class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
             REFLECTIONS.labels(self.kind, "rules" if model is None else "llm", "failed").inc()
             log.error("reflection_generation_failed", **ids, error=str(error), exc_info=True)
             raise
-        if lessons.memories:
-            first = lessons.memories[0]
+        if own := lessons.of_result:
             log.info(
                 "reflection_generated",
                 **ids,
-                importance=first.importance,
-                confidence=first.confidence,
-                has_strategy=len(lessons.memories) > 1,
+                importance=own[0].importance,
+                confidence=own[0].confidence,
+                has_strategy=len(own) > 1,
             )
         return lessons
 
@@ -236,7 +230,7 @@ class LearningStep(Step[ReflectionInput, PreparedLessons, StepResult]):
         lessons = output.lessons
         if lessons.engine != "rules" or isinstance(lessons.failure, LLMOverBudget | None):
             return None
-        degraded = degraded_run(output.input.run.id, saved.of(lessons.memories))
+        degraded = degraded_run(output.input.run.id, saved.of(lessons.of_result))
         return None if degraded is None else NextStep(self.kind, degraded.to_input())
 
 
@@ -255,8 +249,7 @@ async def _add_to_inbox(
     that curation again if it needs a ticket.
     """
     ref, lessons = output.input.learning_playbook, output.lessons
-    drafts = [*lessons.memories, *lessons.task_memories]
-    for_playbook = [draft for draft in drafts if draft.id in lessons.playbook_lessons]
+    for_playbook = [draft for draft in lessons.memories if draft.id in lessons.playbook_lessons]
     memory_ids = [item.memory_id for item in saved.of(for_playbook)]
     # Another playbook may not have the confirmed ones.
     ids = list(dict.fromkeys([*memory_ids, *lessons.confirmed_lessons]))
@@ -272,16 +265,15 @@ async def _save_memories(
     """Save lessons and episode, and link them: lessons to their episode, the strategy to its
     reflection, the reflection to related memories.
     """
-    memories, task_memories = output.memories, output.task_memories
+    items = output.memories
     degraded = degraded_run_of(output.input.run)
     new_episodes, episode_id = list[PreparedMemory](), None
     if output.episode is not None:
-        await ensure_scopes_and_labels(session, [*memories, *task_memories, output.episode])
+        await ensure_scopes_and_labels(session, [*items, output.episode])
         episode = output.episode.draft  # a trace has at most one
         known_id = await find_memory_id(session, episode.scope_address, episode.key or "")
         new_episodes = [output.episode] if known_id is None else []
         episode_id = known_id or output.episode.draft.id
-    items = memories if degraded else [*memories, *task_memories]
 
     def by_draft(saved: Sequence[SavedLesson]) -> SavedLessons:
         return SavedLessons({i.draft.id: lesson for i, lesson in zip(items, saved, strict=False)})
@@ -310,11 +302,11 @@ async def _save_memories(
 def _links(output: PreparedLessons, saved: SavedLessons, episode_id: UUID) -> Iterator[NewLink]:
     lessons = output.lessons
     yield NewLink(episode_id, "derived_from", "trace", output.input.trace.id)
-    for lesson in saved.of([*lessons.memories, *lessons.task_memories]):
+    for lesson in saved.of(lessons.memories):
         yield NewLink(lesson.memory_id, "derived_from", "memory", episode_id)
-    reflections = saved.of([d for d in lessons.memories if d.kind is MemoryKind.REFLECTION])
-    strategies = saved.of([d for d in lessons.memories if d.kind is not MemoryKind.REFLECTION])
-    for reflection in reflections:
+    own = lessons.of_result
+    strategies = saved.of(own[1:])
+    for reflection in saved.of(own[:1]):
         for related_id in output.input.context.related_memory_ids:
             yield NewLink(reflection.memory_id, "related_to", "memory", related_id)
         for strategy in strategies:

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.llm.errors import LLMError
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import MemoryDraft
+from memory_api.memories.schemas import MemoryKind
 from memory_api.playbooks.verdicts.record import NewVerdict, RecordedVerdict
 from memory_api.reflection.batches.share import find_shared_reflection
 from memory_api.reflection.bullet_usage import UsedBullet
@@ -26,6 +27,7 @@ from memory_api.reflection.context import (
 )
 from memory_api.reflection.generate import generate_reflection
 from memory_api.reflection.lesson_drafts import (
+    SOURCE,
     comparison_drafts,
     episode_draft,
     reflection_drafts,
@@ -57,9 +59,9 @@ class Lessons:
     """
 
     memories: Sequence[MemoryDraft] = ()
-    """A reflection with its strategy, or insights."""
-    task_memories: Sequence[MemoryDraft] = ()
-    """Strategies from comparing the attempts at the task."""
+    """A reflection with its strategies; then strategies from comparing the attempts at the task,
+    and rules that the user stated.
+    """
     episode: MemoryDraft | None = None
     playbook_lessons: Collection[UUID] = ()
     """IDs of the drafts that go to the playbook."""
@@ -78,8 +80,13 @@ class Lessons:
     reused_rules: Sequence[str] = ()
 
     @property
+    def of_result(self) -> list[MemoryDraft]:
+        """The reflection and its own strategies."""
+        return [draft for draft in self.memories if draft.source == SOURCE]
+
+    @property
     def strategies(self) -> list[MemoryDraft]:
-        return [*self.memories[1:], *self.task_memories]
+        return [draft for draft in self.memories if draft.kind is not MemoryKind.REFLECTION]
 
 
 @dataclass(frozen=True)
@@ -142,17 +149,14 @@ class TraceLearner:
                 trace_id=input.trace.id,
                 run_id=input.run.id,
             )
-        # A model has seen the differences between the attempts.
-        by_rules = generated.engine == "rules"
-        task_memories = _task_drafts(input, facts, memories) if by_rules else []
-        memories[1:] = [self.to_lesson(input, each, result) for each in memories[1:]]
-        task_memories = [self.to_lesson(input, each, result) for each in task_memories]
-        strategies = [*memories[1:], *task_memories]
+        reflection, strategies = memories[:1], memories[1:]
+        if generated.engine == "rules":  # a model has seen the differences between the attempts
+            strategies += _task_drafts(input, facts, memories)
+        strategies = [self.to_lesson(input, each, result) for each in strategies]
         # A strategy from a comparison of attempts is for the next attempt at the same task.
         general = [draft.id for draft in strategies if "of_group" not in draft.metadata]
         return Lessons(
-            memories,
-            task_memories,
+            [*reflection, *strategies],
             episode_draft(input, facts),
             playbook_lessons=general,
             tags=generated.verdicts,
@@ -183,7 +187,7 @@ class TraceLearner:
 
     def response(self, input: ReflectionInput, lessons: Lessons, saved: SavedLessons) -> BaseModel:
         """The answer to the client, which is also the result of the run."""
-        own = saved.of(lessons.memories)
+        own = saved.of(lessons.of_result)
         strategies = saved.of(lessons.strategies)
         response = GenerateReflectionResponse(
             trace_id=input.trace.id,

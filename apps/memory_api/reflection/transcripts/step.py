@@ -99,9 +99,10 @@ class TranscriptLearner(TraceLearner):
         self, input: ReflectionInput, lessons: Lessons, saved: SavedLessons
     ) -> ReflectOnTranscriptResponse:
         assert isinstance(input, TranscriptInput)
-        reflections = saved.of(lessons.memories[:1])
+        own = lessons.of_result[:1]
+        reflections = saved.of(own)
         return ReflectOnTranscriptResponse(
-            analysis=lessons.memories[0].content if lessons.memories else "",
+            analysis=own[0].content if own else "",
             bullet_tags=[
                 TranscriptTag(name=each.key, tag=each.tag, rationale=each.reason)
                 for each in lessons.tags
