@@ -17,7 +17,7 @@ ANSWERS_FILE, LEARNING_FILE = "answers.jsonl", "learning.jsonl"
 MAX_NUMBER = 10**15
 """Of an amount, of whatever it is. None is negative."""
 Form = Any
-"""A type; a list or a dict with the form of its items; a tuple of alternatives; or a check."""
+"""A type, a text, None or a check; a list or dict with the form of its items; a tuple of these."""
 
 
 def _is_share(value: Any) -> bool:
@@ -51,8 +51,8 @@ _LEARNING: Mapping[str, Form] = {
 
 def matches(value: Any, form: Form) -> bool:
     """Whether a value has a form. `int` and `float` are amounts; `float` is any number."""
-    if form is None:
-        return value is None
+    if form is None or isinstance(form, str):
+        return value == form
     if isinstance(form, tuple):
         return any(matches(value, each) for each in cast("tuple[Form, ...]", form))
     if isinstance(form, list):

@@ -8,17 +8,7 @@ from typing import Any, cast
 
 from hansei._model import Json
 from hansei.evaluation.plan import ARMS, PHASES
-from hansei.evaluation.records import (
-    Check,
-    check_fields,
-    is_count,
-    is_list,
-    is_list_of_objects,
-    is_list_of_texts,
-    is_number,
-    is_text,
-    optional,
-)
+from hansei.evaluation.records import TEXTS, Form, check_fields, matches
 
 PRIMARY_LABELS = ("held-out tasks", "stream", "stream after its first window")
 """What decides."""
@@ -30,8 +20,8 @@ def check_report(report: Json) -> None:
     _check("the report", report, _REPORT)
     _check("`plan`", report["plan"], _PLAN)
     _check("`protocol`", report["plan"]["protocol"], _PROTOCOL)
-    _check("`tasks`", report["tasks"], dict.fromkeys(("stream", "held_out", "controls"), is_count))
-    _check("`calls`", report["calls"], dict.fromkeys(("done", "planned"), is_count))
+    _check("`tasks`", report["tasks"], dict.fromkeys(("stream", "held_out", "controls"), int))
+    _check("`calls`", report["calls"], dict.fromkeys(("done", "planned"), int))
     for name, fields in _ROWS.items():
         for number, row in enumerate(report[name], start=1):
             _check(f"`{name}`, row {number}", row, fields)
@@ -57,32 +47,16 @@ def summarize_report(report: Json) -> Json:
     }
 
 
-def _check(place: str, value: Any, fields: Mapping[str, Check]) -> None:
+def _check(place: str, value: Any, fields: Mapping[str, Form]) -> None:
     check_fields(cast("Json", value), fields, place[:1].upper() + place[1:])
 
 
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_rows(value: Any) -> bool:
-    return is_list(value) and is_list_of_objects(value)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_share(value: Any) -> bool:
-    return is_number(value) and value <= 1
+    return matches(value, float) and value <= 1
 
 
 def _is_difference(value: Any) -> bool:
     return isinstance(value, int | float) and -1 <= value <= 1
-
-
-def _is_arm(value: Any) -> bool:
-    return value in ARMS
 
 
 def _is_time(value: Any) -> bool:
@@ -93,93 +67,107 @@ def _is_time(value: Any) -> bool:
 
 
 def _is_short_text(value: Any) -> bool:
-    return is_text(value) and 0 < len(value) <= MAX_ID_LENGTH
+    return isinstance(value, str) and 0 < len(value) <= MAX_ID_LENGTH
 
 
 def _is_shares_by_arm(value: Any) -> bool:
-    return _is_object(value) and all(_is_arm(arm) and _is_share(s) for arm, s in value.items())
+    return matches(value, {str: _is_share}) and set(value) <= set(ARMS)
 
 
 def _is_gain(value: Any) -> bool:
-    return _is_object(value) and all(_is_difference(value.get(n)) for n in ("mean", "low", "high"))
+    return matches(value, dict) and all(
+        _is_difference(value.get(n)) for n in ("mean", "low", "high")
+    )
 
 
-_PLAN: Mapping[str, Check] = {
+def _are_arms(value: Any) -> bool:
+    return matches(value, [ARMS]) and bool(value)
+
+
+def _are_projects(value: Any) -> bool:
+    return matches(value, TEXTS) and bool(value)
+
+
+def _is_seed(value: Any) -> bool:
+    return isinstance(value, int)
+
+
+_PLAN: Mapping[str, Form] = {
     "id": _is_short_text,
     "created_at": _is_time,
-    "protocol": _is_object,
-    "window": is_count,
-    **dict.fromkeys(("agent", "sha256", "repeated_sha256"), is_text),
+    "protocol": dict,
+    "window": int,
+    **dict.fromkeys(("agent", "sha256", "repeated_sha256"), str),
 }
-_PROTOCOL: Mapping[str, Check] = {
-    "arms": lambda value: is_list(value) and bool(value) and all(map(_is_arm, value)),
-    "repeats": is_count,
-    "seed": lambda value: isinstance(value, int),
-    "feedback": is_text,
-    "playbook": optional(_is_short_text),
+_PROTOCOL: Mapping[str, Form] = {
+    "arms": _are_arms,
+    "repeats": int,
+    "seed": _is_seed,
+    "feedback": str,
+    "playbook": (_is_short_text, None),
 }
-_COMPARISON: Mapping[str, Check] = {
-    **dict.fromkeys(("first", "second"), _is_arm),
+_COMPARISON: Mapping[str, Form] = {
+    **dict.fromkeys(("first", "second"), ARMS),
     **dict.fromkeys(("mean", "low", "high"), _is_difference),
-    **dict.fromkeys(("tasks", "better", "worse", "tasks_needed", "repeats_needed"), is_count),
+    **dict.fromkeys(("tasks", "better", "worse", "tasks_needed", "repeats_needed"), int),
     "p": _is_share,
-    **dict.fromkeys(("became_right", "became_wrong"), is_list_of_texts),
+    **dict.fromkeys(("became_right", "became_wrong"), TEXTS),
 }
-_ROWS: Mapping[str, Mapping[str, Check]] = {
+_ROWS: Mapping[str, Mapping[str, Form]] = {
     "accuracy": {
-        "phase": lambda value: value in ("primary", *PHASES),
-        "arm": _is_arm,
-        **dict.fromkeys(("tasks", "calls", "failed"), is_count),
+        "phase": ("primary", *PHASES),
+        "arm": ARMS,
+        **dict.fromkeys(("tasks", "calls", "failed"), int),
         **dict.fromkeys(("mean", "low", "high"), _is_share),
     },
     "comparisons": _COMPARISON,
     "controls": _COMPARISON,
     "agentcl": {
-        "arm": _is_arm,
+        "arm": ARMS,
         **dict.fromkeys(
-            ("plasticity", "stability", "second_pass_gain", "generalization"), optional(_is_gain)
+            ("plasticity", "stability", "second_pass_gain", "generalization"), (_is_gain, None)
         ),
     },
-    "groups": {"group": is_text, "arms": _is_shares_by_arm},
+    "groups": {"group": str, "arms": _is_shares_by_arm},
     "advice": {
-        "arm": _is_arm,
-        **dict.fromkeys(("calls", "rendered", "judged"), is_count),
-        "measures_nothing": _is_flag,
-        **dict.fromkeys(("cited", "followed"), optional(is_count)),
-        "tokens": is_number,
+        "arm": ARMS,
+        **dict.fromkeys(("calls", "rendered", "judged"), int),
+        "measures_nothing": bool,
+        **dict.fromkeys(("cited", "followed"), (int, None)),
+        "tokens": float,
     },
     "costs": {
-        "arm": _is_arm,
-        "calls": is_count,
+        "arm": ARMS,
+        "calls": int,
         **dict.fromkeys(
-            ("input_tokens", "output_tokens", "usd", "total_usd", "seconds"), optional(is_number)
+            ("input_tokens", "output_tokens", "usd", "total_usd", "seconds"), (float, None)
         ),
     },
-    "curve": {"window": is_count, "arms": _is_shares_by_arm, "bullets": optional(is_number)},
+    "curve": {"window": int, "arms": _is_shares_by_arm, "bullets": (float, None)},
     "failures": {
-        "phase": lambda value: value in tuple(PHASES),
-        **dict.fromkeys(("task_id", "arm", "error"), is_text),
+        "phase": tuple(PHASES),
+        **dict.fromkeys(("task_id", "arm", "error"), str),
     },
 }
-_REPORT: Mapping[str, Check] = {
-    **dict.fromkeys(("plan", "tasks", "calls"), _is_object),
-    "primary": lambda value: value in PRIMARY_LABELS,
-    **dict.fromkeys(_ROWS, _is_rows),
-    "learning": optional(_is_object),
-    "total_usd": optional(is_number),
-    "notes": is_list_of_texts,
+_REPORT: Mapping[str, Form] = {
+    **dict.fromkeys(("plan", "tasks", "calls"), dict),
+    "primary": PRIMARY_LABELS,
+    **{name: [dict] for name in _ROWS},
+    "learning": (dict, None),
+    "total_usd": (float, None),
+    "notes": TEXTS,
 }
-_LEARNING: Mapping[str, Check] = {
-    **dict.fromkeys(("traces", "calls", "input_tokens", "output_tokens"), is_number),
+_LEARNING: Mapping[str, Form] = {
+    **dict.fromkeys(("traces", "calls", "input_tokens", "output_tokens"), float),
     **dict.fromkeys(
         (
             *("calls_per_trace", "usd", "usd_per_trace", "bullets", "helpful_bullets"),
             "usd_per_helpful_bullet",
         ),
-        optional(is_number),
+        (float, None),
     ),
-    "waiting": is_number,
-    "unpriced_calls": is_number,
-    "failed_runs": is_list,
-    "projects": lambda value: is_list_of_texts(value) and bool(value),
+    "waiting": float,
+    "unpriced_calls": float,
+    "failed_runs": list,
+    "projects": _are_projects,
 }
