@@ -35,6 +35,7 @@ from typing import Any, cast
 
 from hansei._file_limit import MAX_SETTINGS_BYTES, read_file
 from hansei.errors import BadRequestError, ConfigurationError
+from hansei.private_folder import state_folder
 
 DATA_DIR = ".hansei"
 FILE_NAME = "credentials.json"
@@ -179,9 +180,7 @@ def _is_written_by_user(path: Path) -> bool:
 
 
 def _mark_of(credentials: Credentials) -> Path:
-    state = os.environ.get("XDG_STATE_HOME")
-    base = Path(state) if state else Path.home() / ".local" / "state"
-    return base / "hansei" / "accounts" / account_id(credentials)
+    return state_folder() / "accounts" / account_id(credentials)
 
 
 def data_dir_of_user() -> Path:

@@ -11,6 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 
+def state_folder() -> Path:
+    """XDG_STATE_HOME/hansei, by default ~/.local/state/hansei. Raises `RuntimeError` without a home
+    folder, as in some containers.
+    """
+    chosen = os.environ.get("XDG_STATE_HOME")
+    return (Path(chosen) if chosen else Path.home() / ".local" / "state") / "hansei"
+
+
 def require_private(folder: Path) -> None:
     """Raises `OSError` unless this user owns the folder and nobody else may write into it. In a
     folder that all may write, another user may have prepared it, or a link in its place.

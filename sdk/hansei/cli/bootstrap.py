@@ -6,11 +6,12 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.progress import MofNCompleteColumn, Progress
 
+from hansei.cli.commands import Client
 from hansei.cli.options import AsJson, Project
 from hansei.cli.report import print_playbook_changes
 from hansei.cli.terminal import (
@@ -32,9 +33,6 @@ from hansei.coding_agents.hooks import (
 from hansei.coding_agents.session_store import SessionStore
 from hansei.errors import BadRequestError
 from hansei.learning_summary import LearningSummary
-
-if TYPE_CHECKING:
-    from hansei.client import Hansei
 
 # pyright: reportPrivateUsage=false
 # The client offers the methods that poll many runs to the command line only.
@@ -123,7 +121,7 @@ def _session_folder(all_projects: bool) -> Path:
 
 def _send_sessions(
     store: SessionStore,
-    client: Hansei,
+    client: Client,
     files: list[Path],
     options: HookOptions,
     progress: Progress,
@@ -150,7 +148,7 @@ def _send_sessions(
 
 
 def _wait_for_runs(
-    client: Hansei,
+    client: Client,
     run_ids: set[str],
     project: str | None,
     summary: LearningSummary,

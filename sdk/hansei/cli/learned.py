@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from hansei._model import Json
+from hansei.cli.commands import Client
 from hansei.cli.terminal import format_count, print_message, print_text
 from hansei.models import Bullet, Run, StoredBullet, TraceWithEvents
 from hansei.nothing_learned import CONFIRMATION_RULE, why_nothing, why_run_found_nothing
 
 if TYPE_CHECKING:
-    from hansei.client import Hansei
     from hansei.learning_summary import LearningSummary
 
 MAX_WAITING_NAMED = 5
@@ -41,7 +41,7 @@ def print_learned(trace: TraceWithEvents, runs: Sequence[Run]) -> None:
         print_text(line, indent=2)
 
 
-def print_why_empty(client: Hansei, playbook: str, project: str | None) -> None:
+def print_why_empty(client: Client, playbook: str, project: str | None) -> None:
     """Why the newest trace of a playbook without bullets taught nothing."""
     traces = client.traces.list(playbook=playbook, project_id=project, limit=1).items
     if not traces:
@@ -64,7 +64,7 @@ def print_waiting(playbook: str, bullets: Iterable[Bullet | StoredBullet]) -> No
         print_message(f"To confirm one: `hansei playbook confirm {playbook} {waiting[0]}`")
 
 
-def print_changed_waiting(client: Hansei, summary: LearningSummary, project: str | None) -> None:
+def print_changed_waiting(client: Client, summary: LearningSummary, project: str | None) -> None:
     """The same for the bullets that these runs added or taught again."""
     changed = {(change.playbook, change.key) for change in summary.changes}
     for name in sorted({playbook for playbook, _ in changed}):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from hansei._file_limit import MAX_PLAYBOOK_BYTES, read_source
 from hansei.agent_files import AgentPlaybook, select_bullets, write_block, write_skill
+from hansei.cli.commands import Client, Output
 from hansei.cli.options import (
     STDIN,
-    AsJson,
     AsOf,
     PlaybookName,
     Project,
@@ -25,7 +25,6 @@ from hansei.cli.terminal import (
     format_count,
     open_client,
     print_document,
-    print_json,
     print_message,
     print_text,
 )
@@ -39,9 +38,6 @@ from hansei.playbook_import import (
     merge_lessons,
     parse_lessons,
 )
-
-if TYPE_CHECKING:
-    from hansei.client import Hansei
 
 AgentFormat = Literal["skill", "agents-md", "claude-md"]
 ExportFormat = PlaybookFormat | AgentFormat
@@ -142,6 +138,7 @@ def _watch(write: Callable[[], bool], interval: float) -> None:
 
 
 def import_playbook(
+    client: Client,
     name: PlaybookName,
     file: Annotated[
         str,
@@ -161,45 +158,45 @@ def import_playbook(
     ] = None,
     reason: Reason = None,
     project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Output:
     """Create a playbook from a file, or replace its content.
 
     Bullets that are not in the file are deleted; `restore` undoes this. Lessons of AGENTS.md,
     CLAUDE.md, skillbook and mem0 are added to the bullets of the playbook instead.
     """
-    with open_client() as client, open_input(file) as source:
+    with open_input(file) as source:
         data = read_source(source, file, MAX_PLAYBOOK_BYTES)
-        text = data.decode("utf-8", "replace")
-        kind = detect_format(text, "" if file == STDIN else file) if format == "auto" else format
-        if format == "auto" and kind == "bullets" and Path(file).suffix in (".md", ".markdown"):
-            raise typer.BadParameter(
-                f"'{file}' is a whole playbook, not a list of lessons, and would replace {name}."
-                " If you want that, pass --format bullets."
-            )
-        notes: list[str] = []
-        content: bytes | dict[str, object] = data
-        if kind in FOREIGN_FORMATS:
-            current, version = _current_bullets(client, name, project)
-            bullets, duplicates = merge_lessons(current, parse_lessons(text, kind))
-            content = {"bullets": bullets}
-            if_match = version if if_match is None else if_match
-            reason = reason or f"imported from {kind}"
-            added = format_count(len(bullets) - len(current), "lesson")
-            notes.append(f"{added} added, {duplicates} already known.")
-        result = client.playbooks.replace(
-            name, content, if_match=if_match, reason=reason, project_id=project
+    text = data.decode("utf-8", "replace")
+    kind = detect_format(text, "" if file == STDIN else file) if format == "auto" else format
+    if format == "auto" and kind == "bullets" and Path(file).suffix in (".md", ".markdown"):
+        raise typer.BadParameter(
+            f"'{file}' is a whole playbook, not a list of lessons, and would replace {name}."
+            " If you want that, pass --format bullets."
         )
-    if as_json:
-        print_json(result)
-        return
+    notes: list[str] = []
+    content: bytes | dict[str, object] = data
+    if kind in FOREIGN_FORMATS:
+        current, version = _current_bullets(client, name, project)
+        bullets, duplicates = merge_lessons(current, parse_lessons(text, kind))
+        content = {"bullets": bullets}
+        if_match = version if if_match is None else if_match
+        reason = reason or f"imported from {kind}"
+        added = format_count(len(bullets) - len(current), "lesson")
+        notes.append(f"{added} added, {duplicates} already known.")
+    result = client.playbooks.replace(
+        name, content, if_match=if_match, reason=reason, project_id=project
+    )
     count = format_count(result.active_bullet_count, "bullet")
-    print_text(f"{name} is at version {result.version} with {count}.")
-    for note in (*notes, *result.notes):
-        print_text(note, indent=2)
+
+    def show() -> None:
+        print_text(f"{name} is at version {result.version} with {count}.")
+        for note in (*notes, *result.notes):
+            print_text(note, indent=2)
+
+    return Output(result, show)
 
 
-def _current_bullets(client: Hansei, name: str, project: str | None) -> tuple[list[Bullet], int]:
+def _current_bullets(client: Client, name: str, project: str | None) -> tuple[list[Bullet], int]:
     """The bullets and the version; none and 0 if the playbook does not exist."""
     try:
         playbook = client.playbooks.get(name, project_id=project)

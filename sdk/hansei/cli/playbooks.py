@@ -141,7 +141,7 @@ def search_bullets(
 
 
 playbook_commands.command("export")(export_playbook)
-playbook_commands.command("import")(import_playbook)
+command(playbook_commands, "import")(import_playbook)
 command(playbook_commands, "lessons")(list_lessons)
 command(playbook_commands, "provenance")(show_provenance)
 

@@ -7,13 +7,14 @@ import time
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 from uuid import UUID
 
 import typer
 from rich.progress import Progress, TextColumn
 
 from hansei._file_limit import read_source
+from hansei.cli.commands import Client
 from hansei.cli.learned import print_changed_waiting
 from hansei.cli.options import STDIN, AsJson, check_readable, open_input
 from hansei.cli.reflect_session import SessionOptions, reflect_on_session
@@ -36,9 +37,6 @@ from hansei.session_files import (
     read_session_file,
     unrecognized_fields,
 )
-
-if TYPE_CHECKING:
-    from hansei.client import Hansei
 
 # pyright: reportPrivateUsage=false
 # The client offers the methods that poll many runs to this command only.
@@ -168,7 +166,7 @@ def _rewind(source: BufferedReader[Any], head: bytes) -> BinaryIO:
 
 
 def _send_and_collect(
-    client: Hansei, traces: Input, summary: LearningSummary, *, wait: bool
+    client: Client, traces: Input, summary: LearningSummary, *, wait: bool
 ) -> set[str]:
     """Returns the IDs of the unfinished runs if `wait` is false."""
     progress = progress_bar(TextColumn("{task.fields[status]}"))
@@ -193,7 +191,7 @@ def _send_and_collect(
 
 
 def _send_traces(
-    client: Hansei, traces: Input, summary: LearningSummary, progress: Progress
+    client: Client, traces: Input, summary: LearningSummary, progress: Progress
 ) -> None:
     bar = progress.add_task("Sending", total=traces.size, status="")
     receipts = client.traces.create_many(
@@ -213,7 +211,7 @@ def _send_traces(
 
 
 def _wait_for_runs(
-    client: Hansei, traces: Input, summary: LearningSummary, progress: Progress
+    client: Client, traces: Input, summary: LearningSummary, progress: Progress
 ) -> set[str]:
     """Wait for the runs of the new traces, and for unfinished runs of duplicates."""
     run_ids = set(summary.queued_run_ids)

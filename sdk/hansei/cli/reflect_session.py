@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import typer
 
 from hansei._model import Json
+from hansei.cli.commands import Client
 from hansei.cli.learned import print_changed_waiting
 from hansei.cli.report import print_playbook_changes
 from hansei.cli.terminal import (
@@ -22,9 +22,6 @@ from hansei.cli.terminal import (
 from hansei.learning_summary import LearningSummary
 from hansei.models import OutcomeType, ReflectOnTranscriptResponse, Run, RunAccepted
 from hansei.session_files import SessionFile
-
-if TYPE_CHECKING:
-    from hansei.client import Hansei
 
 MAX_LINES_NAMED = 20
 
@@ -40,7 +37,7 @@ class SessionOptions:
 
 
 def reflect_on_session(
-    client: Hansei, session: SessionFile, options: SessionOptions, *, wait: bool, as_json: bool
+    client: Client, session: SessionFile, options: SessionOptions, *, wait: bool, as_json: bool
 ) -> None:
     """Raises `Exit` with status 1 if a run failed."""
     response = client.transcripts.enqueue(

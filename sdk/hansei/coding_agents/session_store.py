@@ -26,7 +26,7 @@ from hansei._file_limit import limited_lines
 from hansei._model import Json
 from hansei.coding_agents.hook_settings import write_atomically
 from hansei.errors import BadRequestError, ConfigurationError
-from hansei.private_folder import require_private
+from hansei.private_folder import require_private, state_folder
 from hansei.session_files import read_session_file
 
 if sys.platform != "win32":
@@ -66,22 +66,15 @@ class SessionRange:
     retrieval_id: str | None = None
 
 
-def state_directory() -> Path:
-    given = os.environ.get("HANSEI_STATE_DIR")
-    if given:
-        return Path(given) / "coding-agents"
-    home = os.environ.get("XDG_STATE_HOME")
-    base = Path(home) if home else Path.home() / ".local" / "state"
-    return base / "hansei" / "coding-agents"
-
-
 class SessionStore:
     """Raises `ConfigurationError` for a folder that another user could have prepared: its accounts
     say where transcripts are sent.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self.directory = directory or state_directory()
+        given = os.environ.get("HANSEI_STATE_DIR")
+        base = Path(given) if given else state_folder()
+        self.directory = directory or base / "coding-agents"
         self.spool = self.directory / "spool"
         self.sessions = self.directory / "sessions"
         self.accounts = self.directory / "accounts"

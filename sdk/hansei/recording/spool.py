@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from uuid import uuid4
 
-from hansei.private_folder import PrivateFolder
+from hansei.private_folder import PrivateFolder, state_folder
 
 MAX_DISK_BYTES = 512 * 1024 * 1024
 """Traces of one process that are not sent yet. More is not recorded."""
@@ -264,18 +264,14 @@ def spool_folder(url: str, api_key: str | None, root: str | os.PathLike[str] | N
     and never sends them. `root` defaults to HANSEI_SPOOL_DIR, then to the state folder of the user.
     """
     chosen = root or os.environ.get("HANSEI_SPOOL_DIR")
-    if chosen:
-        base = Path(chosen)
-    else:
-        state = os.environ.get("XDG_STATE_HOME")
-        base = (Path(state) if state else _home() / ".local" / "state") / "hansei" / "spool"
+    base = Path(chosen) if chosen else _state_folder() / "spool"
     return base / sha256(f"{url}\0{api_key or ''}".encode()).hexdigest()[:16]
 
 
-def _home() -> Path:
+def _state_folder() -> Path:
     try:
-        return Path.home()
-    except RuntimeError:  # no HOME and no user entry, as in some containers
+        return state_folder()
+    except RuntimeError:
         return Path(tempfile.gettempdir()) / f"hansei-{uuid4().hex}"
 
 
