@@ -23,7 +23,7 @@ from memory_api.core.db_errors import (
     driver_message,
     is_transient,
 )
-from memory_api.core.private_addresses import AddressRefused
+from memory_api.core.outgoing import AddressRefused
 from memory_api.core.tracing import current_traceparent
 from memory_api.curation import cleanup
 from memory_api.embeddings.port import EmbedderUnavailable

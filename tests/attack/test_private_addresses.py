@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memory_api.core.private_addresses import AddressRefused, resolve_url
+from memory_api.core.outgoing import AddressRefused, resolve_url
 from tests.support.cases import each_case
 
 PRIVATE = {

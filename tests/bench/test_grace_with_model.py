@@ -22,7 +22,7 @@ from bench.grace_with_model import (
 )
 from bench.harness import RESULTS, MeasuredServer
 from bench.recorded_model import NotRecorded
-from memory_api.grace.experience import MIN_SIMILARITY
+from memory_api.grace.context import MIN_SIMILARITY
 from memory_api.llm.registry import open_llm
 from memory_api.text.terms import query_terms
 from tests.conftest import Database

@@ -17,7 +17,7 @@ from memory_api.core.errors import Conflict, InvalidRequest, NotFound, field_pro
 from memory_api.core.ids import new_id
 from memory_api.grace import queries
 from memory_api.grace.config import GraceConfig
-from memory_api.grace.conversation import CONVERSATION, PREVIOUS_RUN, load_conversation
+from memory_api.grace.context import CONVERSATION, PREVIOUS_RUN, load_conversation
 from memory_api.grace.corrections import enqueue_correction
 from memory_api.grace.execution_plan import ExecutionPlan, find_plan_problems
 from memory_api.grace.interventions import CONFIRM_PLAN, apply_answer, check_answer, enqueue_leg

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.grace import queries
-from memory_api.grace.conversation import CONVERSATION
+from memory_api.grace.context import CONVERSATION
 from memory_api.grace.execution_plan import SEARCH_ACTIONS
 from memory_api.grace.tables import AgentRunRow
 from memory_api.playbooks.bullet_rows import FoundBullet

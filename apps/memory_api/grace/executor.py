@@ -29,7 +29,7 @@ from memory_api.grace.confidence import (
     score_step,
 )
 from memory_api.grace.config import GraceConfig
-from memory_api.grace.conversation import CONVERSATION
+from memory_api.grace.context import CONVERSATION
 from memory_api.grace.decisions import (
     budget_warning,
     decide_next,

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.grace import queries
 from memory_api.grace.confidence import calibrate
 from memory_api.grace.config import GraceConfig
-from memory_api.grace.conversation import CONVERSATION, EarlierAnswer
+from memory_api.grace.context import CONVERSATION, EarlierAnswer
 from memory_api.grace.execution_plan import (
     ANSWER_ACTIONS,
     USABLE,

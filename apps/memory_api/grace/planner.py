@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.config import GraceConfig
-from memory_api.grace.conversation import EarlierAnswer, format_conversation, with_earlier_question
+from memory_api.grace.context import EarlierAnswer, format_conversation, with_earlier_question
 from memory_api.grace.corrections import Correction, choose_correction
 from memory_api.grace.execution_plan import ExecutionPlan, PlanStep, find_plan_problems
 from memory_api.grace.tools.port import Tool

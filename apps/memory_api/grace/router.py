@@ -30,7 +30,7 @@ from memory_api.grace.calibration import (
     reset_calibration,
 )
 from memory_api.grace.config import load_config
-from memory_api.grace.conversation import CONVERSATION, PREVIOUS_RUN
+from memory_api.grace.context import CONVERSATION, PREVIOUS_RUN
 from memory_api.grace.events import feed_of, stream_events
 from memory_api.grace.execution_plan import ExecutionResult, PlanStepResult
 from memory_api.grace.leg import read_state

@@ -22,7 +22,7 @@ from memory_api.collections.queries import list_collections
 from memory_api.grace import queries
 from memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_model
 from memory_api.grace.config import GraceConfig, ThresholdSection, load_config
-from memory_api.grace.conversation import CONVERSATION
+from memory_api.grace.context import CONVERSATION, Experience, find_experience
 from memory_api.grace.corrections import Correction, find_corrections
 from memory_api.grace.execution_plan import SEARCH_ACTIONS, ExecutionState
 from memory_api.grace.executor import (
@@ -31,7 +31,6 @@ from memory_api.grace.executor import (
     mark_running,
     run_ready_steps,
 )
-from memory_api.grace.experience import Experience, find_experience
 from memory_api.grace.interventions import (
     CONFIRM_PLAN,
     PENDING_QUESTION,

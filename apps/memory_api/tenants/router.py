@@ -42,7 +42,6 @@ from memory_api.tenants.queries import list_audit_events
 from memory_api.tenants.schemas import (
     ApiKey,
     ApiKeyPage,
-    AuditEvent,
     AuditEventPage,
     CreateApiKeyRequest,
     CreateApiKeyResponse,
@@ -51,7 +50,6 @@ from memory_api.tenants.schemas import (
     Tenant,
     TenantPage,
 )
-from memory_api.tenants.tables import AuditEventRow
 
 router = APIRouter(prefix="/api/v1", route_class=ApiRoute)
 
@@ -133,7 +131,7 @@ async def _set_status(runtime: RuntimeDep, name: str, status: str) -> Tenant:
             raise NotFound("Tenant not found.")
         action = "tenant.suspended" if status == "suspended" else "tenant.resumed"
         await record_audit_event(session, action, f"tenant:{row.slug}", {})
-        return Tenant.model_validate(row, from_attributes=True)
+        return Tenant.from_row(row)
 
 
 @router.get(
@@ -159,7 +157,7 @@ async def export_tenant(runtime: RuntimeDep, caller: Admin) -> StreamingResponse
 async def list_tenants(session: Session, caller: Reader) -> TenantPage:
     """Lists the tenant of the API key."""
     row = await get_tenant(session)
-    return TenantPage(items=[Tenant.model_validate(row, from_attributes=True)] if row else [])
+    return TenantPage(items=[Tenant.from_row(row)] if row else [])
 
 
 @router.post(
@@ -244,8 +242,4 @@ async def list_audit_log(
     """
     require_whole_tenant(caller)
     rows = await list_audit_events(session, action=action, cursor=cursor, limit=limit)
-    return to_page(AuditEventPage, rows, limit, audit_event_response)
-
-
-def audit_event_response(row: AuditEventRow) -> AuditEvent:
-    return AuditEvent.model_validate(row, from_attributes=True)
+    return to_page(AuditEventPage, rows, limit)

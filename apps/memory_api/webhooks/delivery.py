@@ -15,8 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from standardwebhooks import Webhook
 
 from memory_api.core.errors import HanseiError
-from memory_api.core.outgoing import CallFailed, OutgoingCall, send_call
-from memory_api.core.private_addresses import AddressRefused
+from memory_api.core.outgoing import AddressRefused, CallFailed, OutgoingCall, send_call
 from memory_api.runs.execution import Step
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow

@@ -43,7 +43,6 @@ from memory_api.webhooks.schemas import (
     WebhookEndpoint,
     WebhookPage,
 )
-from memory_api.webhooks.tables import WebhookDeliveryRow, WebhookRow
 
 
 async def require_tenant_admin(caller: Admin) -> None:
@@ -60,20 +59,6 @@ router = APIRouter(
     route_class=ApiRoute,
     dependencies=[Depends(require_tenant_admin)],
 )
-
-
-def webhook_response(row: WebhookRow) -> WebhookEndpoint:
-    names = WebhookEndpoint.model_fields
-    return WebhookEndpoint.model_validate({name: getattr(row, name) for name in names})
-
-
-def response_with_secret(row: WebhookRow) -> CreateWebhookResponse:
-    fields = webhook_response(row).model_dump()
-    return CreateWebhookResponse.model_validate(fields | {"secret": row.secret})
-
-
-def delivery_response(row: WebhookDeliveryRow) -> WebhookDelivery:
-    return WebhookDelivery.model_validate(row, from_attributes=True)
 
 
 @router.post(
@@ -94,14 +79,14 @@ async def create_webhook(
     row = await queries.insert_webhook(session, body)
     await record_audit_event(session, "webhook.created", f"webhook:{row.id}", {"url": row.url})
     response.headers["Location"] = f"/api/v1/webhooks/{row.id}"
-    return response_with_secret(row)
+    return CreateWebhookResponse.from_row(row)
 
 
 @router.get("", summary="List webhooks")
 async def list_webhooks(session: Session, cursor: CursorQuery, limit: Limit = 50) -> WebhookPage:
     """Lists the webhooks of the tenant, newest first, without their secrets."""
     rows = await queries.list_webhooks(session, cursor=cursor, limit=limit)
-    return to_page(WebhookPage, rows, limit, webhook_response)
+    return to_page(WebhookPage, rows, limit)
 
 
 @router.patch(
@@ -126,7 +111,7 @@ async def update_webhook(
     for name, value in changes.items():
         setattr(row, name, value)
     row.updated_at = datetime.now(UTC)
-    return webhook_response(row)
+    return WebhookEndpoint.from_row(row)
 
 
 @router.delete(
@@ -161,7 +146,7 @@ async def rotate_webhook_secret(
     row.secret, row.updated_at = queries.new_secret(), now
     details = {"overlap_seconds": body.overlap_seconds}
     await record_audit_event(session, "webhook.secret_rotated", f"webhook:{row.id}", details)
-    return response_with_secret(row)
+    return CreateWebhookResponse.from_row(row)
 
 
 @router.post(
@@ -184,7 +169,7 @@ async def send_test_event(
     row = new_test_delivery(session, webhook)
     await enqueue_deliveries(runtime.queue, session, [row])
     await session.refresh(row)
-    return delivery_response(row)
+    return WebhookDelivery.from_row(row)
 
 
 @router.get(
@@ -204,7 +189,7 @@ async def list_webhook_deliveries(
     rows = await queries.list_deliveries(
         session, webhook_id, state=state, cursor=cursor, limit=limit
     )
-    return to_page(WebhookDeliveryPage, rows, limit, delivery_response)
+    return to_page(WebhookDeliveryPage, rows, limit)
 
 
 @router.post(
@@ -224,4 +209,4 @@ async def replay_webhook_delivery(
     row.state, row.finished_at, row.error = "queued", None, None
     row.run_id = new_delivery_run(session, row, row.payload["data"].get("project_id"))
     await enqueue_deliveries(runtime.queue, session, [row])
-    return delivery_response(row)
+    return WebhookDelivery.from_row(row)

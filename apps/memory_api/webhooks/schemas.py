@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import Field, field_validator
 from typing_extensions import TypeAliasType
 
-from memory_api.core.private_addresses import AddressRefused, parse_url
+from memory_api.core.outgoing import AddressRefused, parse_url
 from memory_api.core.schemas import (
     Metadata,
     Name,

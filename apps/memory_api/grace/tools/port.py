@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.confidence import ConfidenceFactors, Groundedness
 from memory_api.grace.config import GraceConfig
-from memory_api.grace.conversation import EarlierAnswer
+from memory_api.grace.context import EarlierAnswer
 from memory_api.grace.corrections import Correction
 from memory_api.grace.execution_plan import PlanStep, PlanStepResult
 from memory_api.llm.untrusted_text import fence_text

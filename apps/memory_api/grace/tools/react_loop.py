@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pydantic import BaseModel, Field, ValidationError
 
-from memory_api.grace.conversation import format_conversation
+from memory_api.grace.context import format_conversation
 from memory_api.grace.execution_plan import PlanStep
 from memory_api.grace.tools.port import (
     Source,

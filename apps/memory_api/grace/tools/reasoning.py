@@ -18,7 +18,7 @@ from memory_api.collections.markdown_tables import MarkdownTable, find_tables
 from memory_api.collections.sentences import split_sentences
 from memory_api.grace.agent_model import AgentModel
 from memory_api.grace.confidence import ConfidenceFactors, Groundedness
-from memory_api.grace.conversation import format_conversation
+from memory_api.grace.context import format_conversation
 from memory_api.grace.corrections import Correction, choose_correction
 from memory_api.grace.execution_plan import SEARCH_ACTIONS, without_citations
 from memory_api.grace.tools.port import (

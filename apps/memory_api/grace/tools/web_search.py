@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 
 from memory_api.core.errors import HanseiError
 from memory_api.core.json_input import parse_json
-from memory_api.core.outgoing import CallFailed, OutgoingCall, send_call
-from memory_api.core.private_addresses import AddressRefused
+from memory_api.core.outgoing import AddressRefused, CallFailed, OutgoingCall, send_call
 from memory_api.grace.config import GraceConfig
 from memory_api.grace.tools.port import (
     Source,
