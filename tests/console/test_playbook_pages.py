@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -304,3 +305,26 @@ async def test_broken_forms_are_errors_and_change_nothing(owner_of, api) -> None
     assert json_body.status_code == 415
     huge = await owner_of.send(path, tag="helpful", reason="x" * 1_100_000)
     assert huge.status_code == 413
+
+
+async def test_bullets_are_found_by_their_words(owner_of, api) -> None:
+    for content, when in (("Lock the order.", "refund"), ("Ask 100% of it.", ""), ("Wait.", "")):
+        body = {"content": content, "when_to_use": when}
+        (await api.post("/api/v1/playbooks/support/bullets", json=body)).raise_for_status()
+    book = "/console/playbooks/support"
+    expected = {"ORDER": 1, "Refund": 1, "100%": 1, "%": 1, "oth-": 3, "x_": 0}
+    for words, found in expected.items():
+        page = (await owner_of.get(f"{book}?words={quote(words)}")).text
+        assert page.count('class="bullet-text"') == found, words
+        assert f"{found} in all" in page or "No bullet matches" in page
+        assert f'value="{words}"' in page
+
+
+async def test_empty_search_says_what_it_shows(owner_of, api) -> None:
+    body = {"content": "Lock the order."}
+    (await api.post("/api/v1/playbooks/support/bullets", json=body)).raise_for_status()
+    page = (await owner_of.get("/console/playbooks/support/search")).text
+    assert "Write the task of an agent above." in page
+    assert "Lock the order." in page
+    page = (await owner_of.get("/console/playbooks/support/search?q=order")).text
+    assert "Write the task of an agent above." not in page

@@ -10,6 +10,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import get_args
+from uuid import UUID
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -20,9 +21,13 @@ from memory_api.analytics import queries as analytics_queries
 from memory_api.budgets.queries import replace_budgets
 from memory_api.budgets.schemas import Purpose
 from memory_api.budgets.tables import BudgetRow
+from memory_api.console import paging
+from memory_api.console import queries as console_queries
+from memory_api.console.traces import router as traces_pages
 from memory_api.core.errors import InvalidRequest
 from memory_api.playbooks.tables import BulletVerdictRow, RetrievalRow
 from memory_api.runs import lifecycle
+from memory_api.runs.tables import RunRow
 from tests.conftest import Database, TestTenant
 from tests.console.conftest import ConsoleClient
 from tests.console.test_browser import log_in
@@ -31,6 +36,7 @@ from tests.grace.test_agent_runs import KNOWN
 
 JULY = "since=2025-07-01&until=2025-07-31&playbook=support"
 UNKNOWN = "Which moon orbits Saturn fastest?"
+EVENT = {"event_type": "user_message", "content": "Hello"}
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -329,7 +335,7 @@ async def test_list_of_runs_shows_task_result_and_work(owner_of, api, runtime, t
     run = re.search(r"/console/runs/([\w-]+)", reflected)
     assert run
     detail = (await owner_of.get(f"/console/runs/{run[1]}")).text
-    assert "One reflection</p>" in detail
+    assert "One reflection</a></p>" in detail
     assert "<summary>Result as JSON</summary>" in detail
 
 
@@ -576,3 +582,87 @@ async def test_budget_is_added_to_the_newest_list(
     assert (await sent).status_code == 303
     items = (await api.get("/api/v1/budgets")).json()["items"]
     assert {item["project_id"] for item in items} == {"now", "added"}
+
+
+def links(page: str, text: str) -> list[str]:
+    """The addresses of the links with this text, in the main part of a page."""
+    main = html.unescape(page).split("<main", 1)[1]
+    return re.findall(rf'href="([^"]+)"[^>]*>{re.escape(text)}</a>', main)
+
+
+async def test_lists_lead_back_and_say_how_much_there_is(
+    owner_of, api, tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces_pages, "PAGE_SIZE", 2)
+    for number in range(7):
+        body = {"task_description": f"task {number}", "outcome": "success", "events": [EVENT]}
+        sent = await api.post("/api/v1/traces?reflect=never", json=body)
+        assert sent.status_code == 201, sent.text
+    pages = [(await owner_of.get("/console/traces?outcome=success")).text]
+    assert "Page 1 of 4, 7 in all" in pages[0]
+    assert links(pages[0], "Previous page") == links(pages[0], "First page") == []
+    addresses = ["/console/traces?outcome=success"]
+    while following := links(pages[-1], "Next page"):
+        addresses += following
+        pages.append((await owner_of.get(following[0])).text)
+    tasks = [re.findall(r">task (\d)</a>", page) for page in pages]
+    assert tasks == [["6", "5"], ["4", "3"], ["2", "1"], ["0"]]
+    assert "Page 4 of 4" in pages[3]
+    back = [links(page, "Previous page")[0] for page in pages[1:]]
+    assert [re.sub(r"\?.*", "", address) for address in back] == ["/console/traces"] * 3
+    shown = [(await owner_of.get(address)).text for address in back]
+    assert [re.findall(r">task (\d)</a>", page) for page in shown] == tasks[:3]
+    assert links(pages[3], "First page") == addresses[:1]
+    for wrong in ("x", "3", "0.x", "1.x", "2.x", f"2.{'é' * 9}", "9" * 30):
+        assert (await owner_of.get(f"/console/traces?page={wrong}")).status_code == 422, wrong
+    found = (await owner_of.get("/console/traces?words=TASK+3")).text
+    assert re.findall(r">task (\d)</a>", found) == ["3"]
+    assert "1 in all" in found
+
+
+async def test_list_that_is_not_counted_to_its_end(
+    owner_of, api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (paging, console_queries):
+        monkeypatch.setattr(module, "MAX_COUNTED", 2)
+    for number in range(4):
+        event = EVENT | {"content": f"Hello {number}"}
+        sent = await api.post("/api/v1/traces?reflect=never", json={"events": [event]})
+        assert sent.status_code == 201, sent.text
+    assert "Page 1 of more than 1" in (await owner_of.get("/console/traces")).text
+
+
+async def test_result_of_a_run_leads_to_what_it_made(owner_of, api, runtime, tenant, drain) -> None:
+    events = [
+        {"event_type": "user_message", "content": "Fetch the report"},
+        {"event_type": "tool_call", "tool_name": "fetch", "content": '{"id": "7"}'},
+        {"event_type": "error_event", "tool_name": "fetch", "content": "id must be an integer"},
+        {"event_type": "tool_call", "tool_name": "fetch", "content": '{"id": 7}'},
+        {"event_type": "tool_response", "tool_name": "fetch", "content": "ok"},
+    ]
+    body = {"playbook": "support", "task_description": "Fetch the report", "events": events}
+    sent = await api.post("/api/v1/traces", json=body | {"outcome": "failure"})
+    await drain(tenant.id)
+    runs = (await api.get("/api/v1/runs")).json()["items"]
+    by_kind = {run["kind"]: run for run in runs}
+    trace = f"/console/traces/{sent.json()['trace_id']}"
+
+    async def result_of(kind: str) -> str:
+        return (await owner_of.get(f"/console/runs/{by_kind[kind]['id']}")).text
+
+    reflection, *_in_chain = links(await result_of("reflect"), "One reflection")
+    assert reflection.startswith(f"{trace}#lesson-")
+    assert f'id="{reflection.split("#")[1]}"' in (await owner_of.get(trace)).text
+    reflect = f"/console/runs/{by_kind['reflect']['id']}"
+    assert reflect in links(await result_of("evaluate"), "a reflection follows")
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        row = await session.get(RunRow, (tenant.id, UUID(by_kind["reflect"]["id"])))
+        keys = [f"mis-{number:05}" for number in range(12)]
+        row.kind, row.result = "apply", {"playbook": "support", "version": 7, "keys": keys}
+    page = await result_of("reflect")
+    assert "/console/playbooks/support/bullets/mis-00009" in links(page, "mis-00009")
+    assert "</a> and 2 more in <a" in page
+    version, *_in_chain = links(page, "version 7")
+    assert version == "/console/playbooks/support/timeline?at=7"
+    listed = html.unescape((await owner_of.get("/console/runs")).text)
+    assert f'href="{version}"' in listed

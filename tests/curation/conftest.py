@@ -41,7 +41,7 @@ from memory_api.playbooks.usefulness import usefulness
 from memory_api.playbooks.verdicts.record import Judge, NewVerdict, record_verdicts
 from memory_api.runs.chain import enqueue_shared_run
 from memory_api.runs.lifecycle import new_run
-from memory_api.runs.queries import list_runs
+from memory_api.runs.queries import list_runs, select_runs
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.worker import RUN_STEPS, Steps, process_ticket
@@ -205,7 +205,8 @@ class Book:
     async def runs(self, kind: str) -> list[RunRow]:
         """Oldest first."""
         async with self.runtime.sessions.for_tenant(self.tenant_id) as session:
-            return [*reversed(await list_runs(session, kind=kind, limit=200))]
+            runs = await list_runs(session, select_runs(session, kind=kind), limit=200)
+            return [*reversed(runs)]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from memory_api.playbooks.proposals.review import reject_proposal
 from memory_api.playbooks.queries import list_proposals
 from memory_api.playbooks.ref import ChangeAuthor
 from memory_api.playbooks.verdicts.quarantine import quarantine_harmful_bullets
-from memory_api.runs.queries import list_runs
+from memory_api.runs.queries import list_runs, select_runs
 from tests.curation.conftest import Book, lesson
 
 SPLIT = "When an upload times out, split the file into parts of 10 MB and send each part again."
@@ -180,7 +180,9 @@ async def test_upkeep_queues_cleanup_and_worker_runs_it(
     assert await queue() == 1
     assert await drain(book.tenant_id) == 1
     async with book.runtime.sessions.for_tenant(book.tenant_id) as session:
-        found = [run for run in await list_runs(session) if run.kind == CLEANUP]
+        found = [
+            run for run in await list_runs(session, select_runs(session)) if run.kind == CLEANUP
+        ]
     assert [run.state for run in found] == ["done", "done"]
     assert [run.result["quarantined_keys"] for run in found] == [[first], []]
     assert found[1].result["merged_keys"] == [[first, second]]

@@ -24,7 +24,7 @@ from memory_api.llm.registry import open_llm
 from memory_api.llm.stored_replies import StoredReplyLLM
 from memory_api.llm.wrappers import RetryingLLM
 from memory_api.run_queue.port import Ticket
-from memory_api.runs.queries import list_runs
+from memory_api.runs.queries import list_runs, select_runs
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
 from memory_api.worker import process_ticket
@@ -104,7 +104,7 @@ class Service:
     async def runs(self) -> list[RunRow]:
         """Newest first."""
         async with self.runtime.sessions.for_tenant(self.tenant.id) as session:
-            return list(await list_runs(session))
+            return list(await list_runs(session, select_runs(session)))
 
     async def run(self, run_id: str | UUID) -> RunRow:
         return next(run for run in await self.runs() if str(run.id) == str(run_id))

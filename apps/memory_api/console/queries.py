@@ -13,6 +13,7 @@ from sqlalchemy import (
 from sqlalchemy import (
     Date,
     DateTime,
+    Select,
     Text,
     and_,
     cast,
@@ -29,6 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.auth.queries import tenant_is_active
 from memory_api.auth.tables import ApiKeyRow
+from memory_api.console.paging import MAX_COUNTED
 from memory_api.console.tables import ConsoleSessionRow
 from memory_api.core.db import current_tenant_id
 from memory_api.curation.tables import CuratedLessonRow
@@ -50,6 +52,20 @@ COUNTED = table(
 )
 """The view of the verdicts that the counters of bullets include."""
 MAX_COUNTED_RUNS = 1_000
+
+
+async def count_rows(session: AsyncSession, query: Select[Any]) -> int:
+    """Rows of a query, at most `MAX_COUNTED` + 1."""
+    some = query.with_only_columns(literal(1)).order_by(None).limit(MAX_COUNTED + 1).subquery()
+    return (await session.execute(select(func.count()).select_from(some))).scalar_one()
+
+
+async def count_in_project(session: AsyncSession, row: Any, project: str | None) -> int:
+    """The rows of a table in a project, or in all."""
+    query = select(row).where(row.tenant_id == current_tenant_id(session))
+    if project is not None:
+        query = query.where(row.project_id == project)
+    return await count_rows(session, query)
 
 
 async def get_valid_session(

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Text, any_, bindparam, func, insert, literal, or_, select, update
+from sqlalchemy import Select, Text, any_, bindparam, func, insert, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -143,18 +143,16 @@ async def find_bullets(
     return {row.key or "": row for row in await session.scalars(query)}
 
 
-async def list_bullets(
+def select_bullets(
     session: AsyncSession,
     scope: int,
     *,
     sections: Collection[str] | None = None,
     status: str | None = None,
     tag: str | None = None,
-    order: BulletOrder = BulletOrder.KEY,
-    cursor: Cursor | None = None,
-    limit: int = 50,
-) -> Sequence[MemoryRow]:
-    """Bullets in this order. Returns `limit` + 1 rows if there is a next page."""
+    words: str = "",
+) -> Select[MemoryRow]:
+    """The bullets of a playbook, in no order, with `words` in one of their texts, in any case."""
     query = select(MemoryRow).where(
         MemoryRow.tenant_id == current_tenant_id(session),
         MemoryRow.scope_id == scope,
@@ -167,6 +165,23 @@ async def list_bullets(
         query = query.where(MemoryRow.section.in_(sections))
     if tag is not None:
         query = query.where(has_any_tag([tag]))
+    if words:
+        texts = MemoryRow.content, MemoryRow.when_to_use, MemoryRow.title, MemoryRow.key
+        query = query.where(or_(*(text.icontains(words, autoescape=True) for text in texts)))
+    return query
+
+
+async def list_bullets(
+    session: AsyncSession,
+    query: Select[MemoryRow],
+    *,
+    order: BulletOrder = BulletOrder.KEY,
+    cursor: Cursor | None = None,
+    limit: int = 50,
+) -> Sequence[MemoryRow]:
+    """What `select_bullets` finds, in this order. Returns `limit` + 1 rows if there is a next
+    page.
+    """
     return (await session.scalars(order_bullets(query, order, cursor).limit(limit + 1))).all()
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, or_, select
+from sqlalchemy import Select, bindparam, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
@@ -26,7 +26,7 @@ async def get_run(session: AsyncSession, run_id: UUID) -> RunRow | None:
     return await session.scalar(_RUN, {"tenant": current_tenant_id(session), "run": run_id})
 
 
-async def list_runs(
+def select_runs(
     session: AsyncSession,
     *,
     project_id: str | None = None,
@@ -36,12 +36,9 @@ async def list_runs(
     has_evaluations: bool = True,
     trace_id: UUID | None = None,
     parent: RunRow | None = None,
-    cursor: Cursor | None = None,
-    limit: int = 50,
-) -> Sequence[RunRow]:
-    """Newest first; one row more than `limit` when there is a next page. `has_evaluations` is False
-    to leave out those that are done: what follows from one is a run of its own. With `parent`, the
-    steps that follow it.
+) -> Select[RunRow]:
+    """`has_evaluations` is False to leave out those that are done: what follows from one is a run
+    of its own. With `parent`, the steps that follow it.
     """
     query = select(RunRow).where(RunRow.tenant_id == current_tenant_id(session))
     if project_id is not None:
@@ -60,6 +57,15 @@ async def list_runs(
         query = query.where(RunRow.parent_id == parent.id)
         if parent.trace_id is not None:  # a chain is about one trace, and by trace it is found fast
             query = query.where(RunRow.trace_id == parent.trace_id)
+    return query
+
+
+async def list_runs(
+    session: AsyncSession, query: Select[RunRow], *, cursor: Cursor | None = None, limit: int = 50
+) -> Sequence[RunRow]:
+    """What `select_runs` finds, newest first; one row more than `limit` when there is a next
+    page.
+    """
     query = keyset_page(query, RunRow.created_at, RunRow.id, cursor)
     return (await session.scalars(query.limit(limit + 1))).all()
 

@@ -66,16 +66,15 @@ async def list_runs(
     parent = await queries.get_run(session, parent_id) if parent_id else None
     if parent_id and parent is None:
         return RunPage(items=[])
-    rows = await queries.list_runs(
+    query = queries.select_runs(
         session,
         project_id=project_filter(caller, project_id),
         states=state or (),
         kind=kind,
         trace_id=trace_id,
         parent=parent,
-        cursor=cursor,
-        limit=limit,
     )
+    rows = await queries.list_runs(session, query, cursor=cursor, limit=limit)
     return to_page(RunPage, rows, limit, run_response)
 
 

@@ -193,25 +193,26 @@ def select_traces(
     )
 
 
+def search_newest_traces(
+    query: Select[TraceRow], words: str
+) -> tuple[Select[TraceRow], type[TraceRow]]:
+    """Of the newest `SEARCHED_TRACES` traces of a query, those with `words` in the description of
+    their task, in any case; and the row that the new query selects.
+    """
+    newest = keyset_page(query, TraceRow.created_at, TraceRow.id, None).limit(SEARCHED_TRACES)
+    row = aliased(TraceRow, newest.subquery())
+    return select(row).where(row.task_description.icontains(words, autoescape=True)), row
+
+
 async def list_traces(
     session: AsyncSession,
+    query: Select[TraceRow],
     *,
-    project_id: str,
-    filters: Mapping[str, str | None],
-    conditions: Iterable[ColumnElement[bool]] = (),
-    words: str = "",
+    row: type[TraceRow] = TraceRow,
     cursor: Cursor | None = None,
     limit: int = 50,
 ) -> Sequence[TraceRow]:
-    """Newest first. Returns `limit` + 1 rows if there is a next page. `words` are a part of the
-    task's description, in any case; only the newest `SEARCHED_TRACES` traces are searched.
-    """
-    query = select_traces(session, project_id, filters, conditions)
-    row = TraceRow
-    if words:
-        newest = keyset_page(query, row.created_at, row.id, None).limit(SEARCHED_TRACES)
-        row = aliased(TraceRow, newest.subquery())
-        query = select(row).where(row.task_description.icontains(words, autoescape=True))
+    """Rows of a query, newest first. Returns `limit` + 1 rows if there is a next page."""
     query = keyset_page(query, row.created_at, row.id, cursor)
     return (await session.scalars(query.limit(limit + 1))).all()
 

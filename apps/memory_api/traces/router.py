@@ -245,19 +245,15 @@ async def list_traces(
     limit: Limit = 50,
 ) -> TracePage:
     """Lists the traces of a project without their events, newest first."""
-    rows = await queries.list_traces(
-        session,
-        project_id=caller.resolve_project(project_id),
-        filters={
-            "outcome": outcome,
-            "state": state,
-            "task_key": task_key,
-            "playbook": playbook,
-            "external_id": external_id,
-        },
-        cursor=cursor,
-        limit=limit,
-    )
+    filters = {
+        "outcome": outcome,
+        "state": state,
+        "task_key": task_key,
+        "playbook": playbook,
+        "external_id": external_id,
+    }
+    query = queries.select_traces(session, caller.resolve_project(project_id), filters)
+    rows = await queries.list_traces(session, query, cursor=cursor, limit=limit)
     return to_page(TracePage, rows, limit)
 
 

@@ -8,10 +8,12 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.collections.router import list_collections
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.paging import Paging, Place, PlaceQuery
+from memory_api.console.queries import count_in_project
 from memory_api.console.rendering import render_page
 from memory_api.console.visit import Visit
 from memory_api.core.errors import HanseiError, InvalidRequest
@@ -32,6 +34,7 @@ from memory_api.grace.schemas import (
     PlanStepView,
     RecordAgentFeedbackRequest,
 )
+from memory_api.grace.tables import AgentRunRow
 from memory_api.playbooks.queries import count_reviews
 from memory_api.runtime import Runtime
 
@@ -46,18 +49,25 @@ LIVE_STATES = ("queued", "running")
 
 @router.get("")
 async def show_agent_runs(
-    visit: CurrentVisit, session: Session, runtime: RuntimeDep, caller: Reader, cursor: CursorQuery
+    visit: CurrentVisit, session: Session, runtime: RuntimeDep, caller: Reader, place: PlaceQuery
 ) -> Response:
-    page = await list_agent_runs(session, caller, cursor, visit.project, limit=PAGE_SIZE)
+    page = await list_agent_runs(session, caller, place.cursor, visit.project, limit=PAGE_SIZE)
     return render_page(
         visit,
         "agent_runs/list.html",
         page=page,
-        is_first=cursor is None,
+        paging=await _count_pages(visit, session, place, page.next_cursor),
         asked={},
         problem="",
         **await _load_surroundings(visit, session, runtime, caller),
     )
+
+
+async def _count_pages(
+    visit: Visit, session: Session, place: Place, next_cursor: str | None
+) -> Paging:
+    total = await count_in_project(session, AgentRunRow, visit.project)
+    return place.followed_by(next_cursor, total, PAGE_SIZE)
 
 
 async def _load_surroundings(
@@ -96,7 +106,7 @@ async def ask_agent(
             "agent_runs/list.html",
             status=error.status,
             page=page,
-            is_first=True,
+            paging=await _count_pages(visit, session, Place(), page.next_cursor),
             asked={name: form.text(name) for name in ("query", "playbook", "collections")},
             problem=error.detail,
             **around,

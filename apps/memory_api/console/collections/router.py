@@ -7,8 +7,9 @@ from uuid import UUID
 
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
+from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.collections.router import (
     create_collection,
     delete_document,
@@ -18,9 +19,13 @@ from memory_api.collections.router import (
     upload_document,
 )
 from memory_api.collections.schemas import CreateCollectionRequest
+from memory_api.collections.tables import CollectionRow
 from memory_api.console.forms import SentForm, validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.paging import Place, PlaceQuery
+from memory_api.console.queries import count_in_project
 from memory_api.console.rendering import render_page
+from memory_api.console.visit import Visit
 from memory_api.core.errors import HanseiError, InvalidRequest
 
 router = APIRouter(prefix="/console/collections", route_class=ConsoleRoute, include_in_schema=False)
@@ -31,16 +36,28 @@ LIVE_STATES = ("queued", "running", "deleting")
 
 @router.get("")
 async def show_collections(
-    visit: CurrentVisit, session: Session, caller: Reader, cursor: CursorQuery
+    visit: CurrentVisit, session: Session, caller: Reader, place: PlaceQuery
 ) -> Response:
-    page = await list_collections(session, caller, cursor, visit.project, PAGE_SIZE)
+    return await _list_page(visit, session, place)
+
+
+async def _list_page(
+    visit: Visit,
+    session: AsyncSession,
+    place: Place,
+    form: SentForm | None = None,
+    error: HanseiError | None = None,
+) -> Response:
+    page = await list_collections(session, visit.caller, place.cursor, visit.project, PAGE_SIZE)
+    total = await count_in_project(session, CollectionRow, visit.project)
     return render_page(
         visit,
         "collections/list.html",
+        error.status if error else 200,
         page=page,
-        is_first=cursor is None,
-        form=SentForm({}),
-        error=None,
+        paging=place.followed_by(page.next_cursor, total, PAGE_SIZE),
+        form=form or SentForm({}),
+        error=error,
     )
 
 
@@ -58,32 +75,39 @@ async def add_collection(
             validate_body(CreateCollectionRequest, values), session, caller
         )
     except HanseiError as error:
-        page = await list_collections(session, caller, None, visit.project, PAGE_SIZE)
-        return render_page(
-            visit,
-            "collections/list.html",
-            error.status,
-            page=page,
-            is_first=True,
-            form=form,
-            error=error,
-        )
+        return await _list_page(visit, session, Place(), form, error)
     return RedirectResponse(visit.link("collections", made.name), 303)
 
 
 @router.get("/{name}")
 async def show_collection(
-    name: str, visit: CurrentVisit, session: Session, caller: Reader, cursor: CursorQuery
+    name: str, visit: CurrentVisit, session: Session, caller: Reader, place: PlaceQuery
 ) -> Response:
+    return await _collection_page(visit, session, name, place)
+
+
+async def _collection_page(
+    visit: Visit,
+    session: AsyncSession,
+    name: str,
+    place: Place,
+    form: SentForm | None = None,
+    error: HanseiError | None = None,
+) -> Response:
+    caller, cursor = visit.caller, place.cursor
+    collection = await get_collection(name, session, caller, visit.project)
+    page = await list_documents(name, session, caller, cursor, visit.project, None, PAGE_SIZE)
+    is_part = visit.is_partial and not error
     return render_page(
         visit,
-        "collections/live.html" if visit.is_partial else "collections/collection.html",
-        collection=await get_collection(name, session, caller, visit.project),
-        page=await list_documents(name, session, caller, cursor, visit.project, None, PAGE_SIZE),
+        "collections/live.html" if is_part else "collections/collection.html",
+        error.status if error else 200,
+        collection=collection,
+        page=page,
         live_states=LIVE_STATES,
-        is_first=cursor is None,
-        form=SentForm({}),
-        error=None,
+        paging=place.followed_by(page.next_cursor, collection.document_count, PAGE_SIZE),
+        form=form or SentForm({}),
+        error=error,
     )
 
 
@@ -97,14 +121,13 @@ async def add_document(
     async def stream() -> AsyncIterator[bytes]:
         yield text.encode()
 
-    place = visit.project, name
     try:
         if not text or not title:
             raise InvalidRequest("Write a title and a text.", field="title" if text else "text")
         await upload_document(
             runtime,
             caller.tenant_id,
-            place,
+            (visit.project, name),
             stream(),
             "text/markdown",
             source=title,
@@ -112,19 +135,7 @@ async def add_document(
         )
     except InvalidRequest as error:
         async with runtime.sessions.for_tenant(caller.tenant_id) as session:
-            return render_page(
-                visit,
-                "collections/collection.html",
-                error.status,
-                collection=await get_collection(name, session, caller, visit.project),
-                page=await list_documents(
-                    name, session, caller, None, visit.project, None, PAGE_SIZE
-                ),
-                live_states=LIVE_STATES,
-                is_first=True,
-                form=form,
-                error=error,
-            )
+            return await _collection_page(visit, session, name, Place(), form, error)
     return RedirectResponse(visit.link("collections", name), 303)
 
 

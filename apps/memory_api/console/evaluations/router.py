@@ -17,9 +17,11 @@ from hansei.evaluation.text_report import (
     plan_line,
     sections,
 )
-from memory_api.api.deps import CursorQuery, Reader, Session, Writer
+from memory_api.api.deps import Reader, Session, Writer
 from memory_api.console.charts import Chart, Series, draw_chart
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
+from memory_api.console.paging import PlaceQuery
+from memory_api.console.queries import count_in_project
 from memory_api.console.rendering import format_share, render_page
 from memory_api.console.translations import Translation
 from memory_api.evaluation_reports.router import (
@@ -27,6 +29,7 @@ from memory_api.evaluation_reports.router import (
     get_evaluation_report,
     list_evaluation_reports,
 )
+from memory_api.evaluation_reports.tables import EvaluationReportRow
 
 router = APIRouter(prefix="/console/evaluations", route_class=ConsoleRoute, include_in_schema=False)
 
@@ -36,9 +39,10 @@ MAX_TASK_IDS = 2_000
 
 @router.get("")
 async def show_evaluations(
-    visit: CurrentVisit, session: Session, caller: Reader, cursor: CursorQuery, done: str = ""
+    visit: CurrentVisit, session: Session, caller: Reader, place: PlaceQuery, done: str = ""
 ) -> Response:
-    page = await list_evaluation_reports(session, caller, cursor, visit.project, PAGE_SIZE)
+    page = await list_evaluation_reports(session, caller, place.cursor, visit.project, PAGE_SIZE)
+    total = await count_in_project(session, EvaluationReportRow, visit.project)
     translate = visit.translation.gettext
     return render_page(
         visit,
@@ -46,7 +50,7 @@ async def show_evaluations(
         page=page,
         headlines={item.id: headline(item.summary, translate) for item in page.items},
         accuracies={item.id: _describe_accuracy(item.summary, translate) for item in page.items},
-        is_first=cursor is None,
+        paging=place.followed_by(page.next_cursor, total, PAGE_SIZE),
         done=done,
     )
 

@@ -6,17 +6,24 @@ from uuid import UUID
 
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
+from sqlalchemy.ext.asyncio import AsyncSession
 
-from memory_api.api.deps import Admin, ApiStateDep, CursorQuery, RuntimeDep, Session
+from memory_api.api.deps import Admin, ApiStateDep, RuntimeDep, Session
+from memory_api.auth.tables import ApiKeyRow
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.paging import Place, PlaceQuery
+from memory_api.console.queries import count_in_project
 from memory_api.console.rendering import render_page
+from memory_api.console.visit import Visit
 from memory_api.core.errors import InvalidRequest
 from memory_api.maintenance.retention.queries import list_projects
 from memory_api.tenants.router import create_api_key, list_api_keys, revoke_api_key
-from memory_api.tenants.schemas import CreateApiKeyRequest
+from memory_api.tenants.schemas import CreateApiKeyRequest, CreateApiKeyResponse
 
 router = APIRouter(prefix="/console/keys", route_class=ConsoleRoute, include_in_schema=False)
+
+PAGE_SIZE = 50
 
 
 @router.get("")
@@ -24,13 +31,30 @@ async def show_keys(
     visit: CurrentVisit,
     session: Session,
     caller: Admin,
-    cursor: CursorQuery,
+    place: PlaceQuery,
     done: str = "",
 ) -> Response:
-    page = await list_api_keys(session, caller, cursor)
-    is_first = cursor is None
+    return await _keys_page(visit, session, place, done=done)
+
+
+async def _keys_page(
+    visit: Visit,
+    session: AsyncSession,
+    place: Place,
+    *,
+    created: CreateApiKeyResponse | None = None,
+    done: str = "",
+) -> Response:
+    page = await list_api_keys(session, visit.caller, place.cursor, PAGE_SIZE)
+    total = await count_in_project(session, ApiKeyRow, visit.own_project)
     return render_page(
-        visit, "keys/list.html", page=page, is_first=is_first, created=None, done=done
+        visit,
+        "keys/list.html",
+        status=201 if created else 200,
+        page=page,
+        paging=place.followed_by(page.next_cursor, total, PAGE_SIZE),
+        created=created,
+        done=done,
     )
 
 
@@ -51,10 +75,7 @@ async def create_key(visit: CurrentVisit, session: Session, caller: Admin, form:
     body = validate_body(CreateApiKeyRequest, values)
     created = await create_api_key(body, session, caller)
     await session.flush()
-    page = await list_api_keys(session, caller, None)
-    return render_page(
-        visit, "keys/list.html", status=201, page=page, is_first=True, created=created, done=""
-    )
+    return await _keys_page(visit, session, Place(), created=created)
 
 
 @router.post("/{key_id}/revoke")

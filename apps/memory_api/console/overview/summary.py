@@ -28,7 +28,7 @@ from memory_api.console.queries import (
 from memory_api.grace.queries import list_agent_runs
 from memory_api.grace.tables import AgentRunRow
 from memory_api.playbooks.queries import ReviewCount, count_reviews
-from memory_api.runs.queries import list_runs
+from memory_api.runs.queries import list_runs, select_runs
 from memory_api.runs.tables import RunRow
 from memory_api.traces.queries import count_traces
 
@@ -116,7 +116,7 @@ async def load_overview(
         helpful_count=await count_helpful_bullets(session, project),
         playbooks=await count_reviews(session, project),
         dead_runs=await list_runs(
-            session, project_id=project, states=("dead",), cursor=None, limit=MAX_LISTED
+            session, select_runs(session, project_id=project, states=("dead",)), limit=MAX_LISTED
         ),
         open_questions=await list_agent_runs(
             session, project_id=project, state="waiting", cursor=None, limit=MAX_LISTED

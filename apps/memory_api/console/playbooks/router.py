@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import RedirectResponse
 
-from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.console.forms import SentForm, validate_body
 from memory_api.console.overview.summary import load_trends
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.paging import PlaceQuery
 from memory_api.console.queries import (
     count_bullets_by_verdict,
+    count_rows,
     count_waiting,
     sum_verdicts,
 )
 from memory_api.console.rendering import render_page
 from memory_api.console.visit import Visit
 from memory_api.core.errors import HanseiError
+from memory_api.core.pagination import to_page
 from memory_api.memories.schemas import SettableStatus
-from memory_api.playbooks.bullet_rows import BulletOrder, to_bullets
-from memory_api.playbooks.bullets.router import create_bullet, list_bullets
-from memory_api.playbooks.bullets.schemas import CreateBulletRequest
+from memory_api.playbooks import queries
+from memory_api.playbooks.bullet_rows import BulletOrder, bullet_cursor, to_bullets
+from memory_api.playbooks.bullets.router import (
+    bullet_response,
+    create_bullet,
+    select_in_section,
+)
+from memory_api.playbooks.bullets.schemas import BulletPage, CreateBulletRequest
 from memory_api.playbooks.editing.edits import require_playbook
 from memory_api.playbooks.queries import count_reviews
-from memory_api.playbooks.queries import list_bullets as list_bullet_rows
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.retrieval.retrieve import DEFAULT_TOP_K, RenderOptions, preview_render
 from memory_api.playbooks.retrieval.schemas import RenderPlaybookRequest
@@ -42,10 +50,11 @@ Text = Annotated[str, Query(max_length=10_000)]
 
 @router.get("")
 async def show_playbooks(
-    visit: CurrentVisit, session: Session, caller: Reader, cursor: CursorQuery
+    visit: CurrentVisit, session: Session, caller: Reader, place: PlaceQuery
 ) -> Response:
-    page = await list_playbooks(session, caller, visit.project, cursor)
+    page = await list_playbooks(session, caller, visit.project, place.cursor, limit=PAGE_SIZE)
     reviews = {r.name: r for r in await count_reviews(session, visit.project)}
+    paging = place.followed_by(page.next_cursor, len(reviews), PAGE_SIZE)
     return render_page(
         visit,
         "playbooks/list.html",
@@ -53,7 +62,7 @@ async def show_playbooks(
         reviews=reviews,
         trends=await load_trends(session, visit.project),
         verdicts=await sum_verdicts(session, visit.project),
-        is_first=cursor is None,
+        paging=paging,
     )
 
 
@@ -63,26 +72,23 @@ async def show_playbook(
     visit: CurrentVisit,
     session: Session,
     caller: Reader,
-    cursor: CursorQuery,
+    place: PlaceQuery,
     section: Text = "",
     status: SettableStatus | None = None,
     tag: Text = "",
+    words: Text = "",
     sort: BulletOrder = BulletOrder.KEY,
 ) -> Response:
     playbook = await require_playbook(session, PlaybookRef(visit.project, name))
-    page = await list_bullets(
-        name,
-        session,
-        caller,
-        visit.project,
-        cursor,
-        section or None,
-        status,
-        tag or None,
-        PAGE_SIZE,
-        sort,
+    words = words.strip()
+    query = await select_in_section(
+        session, playbook, section or None, status=status, tag=tag or None, words=words
     )
-    filters = {"section": section, "status": status or "", "tag": tag}
+    rows = await queries.list_bullets(
+        session, query, order=sort, cursor=place.cursor, limit=PAGE_SIZE
+    )
+    page = to_page(BulletPage, rows, PAGE_SIZE, bullet_response, partial(bullet_cursor, order=sort))
+    filters = {"section": section, "status": status or "", "tag": tag, "words": words}
     return render_page(
         visit,
         "playbooks/bullets.html",
@@ -92,7 +98,7 @@ async def show_playbook(
         waiting_count=await count_waiting(session, visit.project, name),
         filters=filters,
         sort=sort if sort is not BulletOrder.KEY else "",
-        is_first=cursor is None,
+        paging=place.followed_by(page.next_cursor, await count_rows(session, query), PAGE_SIZE),
     )
 
 
@@ -116,7 +122,8 @@ async def show_search(
     shown = preview.decisions[:top_k]
     bullets = to_bullets(hit.memory._asdict() for hit, _ in shown)
     scope = (await require_playbook(session, ref)).scope_id
-    waiting = await list_bullet_rows(session, scope, status="quarantined", limit=SHOWN_HITS)
+    quarantined = queries.select_bullets(session, scope, status="quarantined")
+    waiting = await queries.list_bullets(session, quarantined, limit=SHOWN_HITS)
     return render_page(
         visit,
         "playbooks/hits.html" if visit.is_partial else "playbooks/search.html",

@@ -8,12 +8,14 @@ from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from hansei.nothing_learned import CONFIRMATION_RULE
-from memory_api.api.deps import Admin, CursorQuery, Reader, RuntimeDep, Writer
+from memory_api.api.deps import Admin, Reader, RuntimeDep, Writer
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.paging import PlaceQuery
 from memory_api.console.queries import count_waiting
 from memory_api.console.rendering import render_page
 from memory_api.console.review.waiting import (
+    MAX_PROPOSALS,
     MAX_QUARANTINED,
     load_quarantined,
     load_waiting_proposals,
@@ -22,6 +24,7 @@ from memory_api.core.errors import InvalidRequest
 from memory_api.playbooks.bullets.router import delete_bullet, update_bullet
 from memory_api.playbooks.bullets.schemas import UpdateBulletRequest
 from memory_api.playbooks.proposals.router import accept_proposal, reject_proposal
+from memory_api.playbooks.queries import count_reviews
 from memory_api.playbooks.ref import PlaybookRef
 from memory_api.playbooks.schemas import DecideProposalRequest
 
@@ -36,14 +39,16 @@ async def show_review(
     visit: CurrentVisit,
     runtime: RuntimeDep,
     caller: Reader,
-    cursor: CursorQuery,
+    place: PlaceQuery,
     done: str = "",
 ) -> Response:
     ref = PlaybookRef(visit.project, name)
-    waiting = await load_waiting_proposals(runtime, caller.tenant_id, ref, cursor)
+    waiting = await load_waiting_proposals(runtime, caller.tenant_id, ref, place.cursor)
     bullets = await load_quarantined(runtime, caller.tenant_id, ref)
     async with runtime.sessions.for_tenant(caller.tenant_id) as session:
         waiting_count = await count_waiting(session, visit.project, name)
+        counts = await count_reviews(session, visit.project)
+    total = next((row.proposal_count for row in counts if row.name == name), 0)
     return render_page(
         visit,
         "review/review.html",
@@ -52,7 +57,7 @@ async def show_review(
         bullets=bullets,
         confirmation_rule=CONFIRMATION_RULE,
         waiting_count=waiting_count,
-        is_first=cursor is None,
+        paging=place.followed_by(waiting.next_cursor, total, MAX_PROPOSALS),
         done=done,
     )
 

@@ -116,9 +116,8 @@ async def load_quarantined(
     """At most `MAX_QUARANTINED` bullets by key. Raises `PlaybookNotFound`."""
     async with runtime.sessions.for_tenant(tenant_id) as session:
         playbook = await require_playbook(session, ref)
-        rows = await queries.list_bullets(
-            session, playbook.scope_id, status="quarantined", limit=MAX_QUARANTINED
-        )
+        query = queries.select_bullets(session, playbook.scope_id, status="quarantined")
+        rows = await queries.list_bullets(session, query, limit=MAX_QUARANTINED)
         shown = rows[:MAX_QUARANTINED]
         rival_keys = {match[1] for row in shown if (match := _match(_CONTRADICTS, row))}
         rivals = await queries.find_bullets(session, playbook.scope_id, rival_keys)

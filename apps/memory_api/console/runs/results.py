@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from markupsafe import Markup, escape
+
 from memory_api.console.translations import N_, Translation
+from memory_api.console.visit import Visit
 from memory_api.runs.schemas import Run
 
 REASONS = {
@@ -26,6 +29,8 @@ REASONS = {
 }
 """The reasons that an evaluation gives for or against a reflection, for people."""
 
+SHOWN_KEYS = 10
+
 
 @dataclass(frozen=True)
 class JudgedTrace:
@@ -36,21 +41,22 @@ class JudgedTrace:
     """Bullets that the run judged."""
 
 
-def describe_result(run: Run, trace: JudgedTrace, translation: Translation) -> str:
-    """The result of a step of learning; '' for other runs and before the end."""
-    _ = translation.gettext
+def describe_result(run: Run, trace: JudgedTrace, visit: Visit) -> Markup:
+    """The result of a step of learning, with links to what it made; empty for other runs and before
+    the end.
+    """
     result = _result_of(run)
     if run.state != "done" or not result:
-        return ""
+        return Markup()
     if run.kind == "evaluate":
-        return _describe_evaluation(result, trace, translation)
+        return _describe_evaluation(run, result, trace, visit)
     if run.kind == "reflect":
-        return _describe_reflection(result, translation)
+        return _describe_reflection(run, result, visit)
     if run.kind == "curate":
-        return _describe_plan(result, translation)
+        return _describe_plan(run, result, visit)
     if run.kind == "apply":
-        return _describe_changes(result, translation)
-    return ""
+        return _describe_changes(run, result, visit)
+    return Markup()
 
 
 def count_traces(run: Run) -> int:
@@ -71,51 +77,102 @@ def _result_of(run: Run) -> Mapping[str, Any]:
 
 
 def _describe_evaluation(
-    result: Mapping[str, Any], trace: JudgedTrace, translation: Translation
-) -> str:
+    run: Run, result: Mapping[str, Any], trace: JudgedTrace, visit: Visit
+) -> Markup:
     """Such as "Success; 8 bullets judged; no reflection needed"."""
-    _, ngettext = translation.gettext, translation.ngettext
+    _, ngettext = visit.translation.gettext, visit.translation.ngettext
     parts: list[str] = []
     if trace.outcome:
         parts.append(_(trace.outcome))
     if trace.judged_count:
         text = ngettext("one verdict", "%(count)s verdicts", trace.judged_count)
         parts.append(text % {"count": trace.judged_count})
-    parts.append(_("a reflection follows") if result.get("reflect") else _("no reflection needed"))
-    text = "; ".join(parts)
-    return text[:1].upper() + text[1:]
+    next_step = _("a reflection follows") if result.get("reflect") else _("no reflection needed")
+    first, *others = [*parts, next_step]
+    *texts, last = [first[:1].upper() + first[1:], *others]
+    end = _next_run(run, last, visit) if result.get("reflect") else escape(last)
+    return Markup("; ").join([*texts, end])
 
 
-def _describe_reflection(result: Mapping[str, Any], translation: Translation) -> str:
-    _, ngettext = translation.gettext, translation.ngettext
-    if not result.get("reflection_id"):
-        return _("Nothing to learn")
+def _describe_reflection(run: Run, result: Mapping[str, Any], visit: Visit) -> Markup:
+    _, ngettext = visit.translation.gettext, visit.translation.ngettext
+    reflection_id = result.get("reflection_id")
+    if not reflection_id:
+        return escape(_("Nothing to learn"))
     if result.get("result") == "already_known":
-        return _("Nothing new: an earlier trace taught the same")
-    count = len(result.get("strategies") or ())
-    text = _("One reflection")
-    if count:
-        text += ngettext(", one strategy", ", %(count)s strategies", count) % {"count": count}
-    return text
+        text = _("Nothing new: an earlier trace taught the same")
+        return _lesson(run, reflection_id, text, visit)
+    found = _lesson(run, reflection_id, _("One reflection"), visit)
+    strategies = result.get("strategies") or ()
+    if strategies:
+        count = len(strategies)
+        text = ngettext(", one strategy", ", %(count)s strategies", count) % {"count": count}
+        found += _lesson(run, strategies[0]["id"], text, visit)
+    return found
 
 
-def _describe_plan(result: Mapping[str, Any], translation: Translation) -> str:
+def _describe_plan(run: Run, result: Mapping[str, Any], visit: Visit) -> Markup:
     count = len(result.get("deltas") or ())
     if count:
-        text = translation.ngettext("One change proposed", "%(count)s changes proposed", count)
-        return text % {"count": count}
-    known = ", ".join(map(str, result.get("known_keys") or ()))
-    if known:
-        return translation.gettext("No change: %(keys)s says it already") % {"keys": known}
-    return translation.gettext("No change")
+        text = visit.translation.ngettext(
+            "One change proposed", "%(count)s changes proposed", count
+        )
+        return _next_run(run, text % {"count": count}, visit)
+    if result.get("known_keys"):
+        text = visit.translation.gettext("No change: %(keys)s says it already")
+        return escape(text) % {"keys": _bullets(run, result["known_keys"], visit)}
+    return escape(visit.translation.gettext("No change"))
 
 
-def _describe_changes(result: Mapping[str, Any], translation: Translation) -> str:
+def _describe_changes(run: Run, result: Mapping[str, Any], visit: Visit) -> Markup:
+    _, playbook = visit.translation.gettext, _playbook_of(run)
     if result.get("proposal_id"):
-        return translation.gettext("A proposal, which waits for a review")
-    keys = ", ".join(map(str, result.get("keys") or ()))
-    return (
-        translation.gettext("Changed: %(keys)s") % {"keys": keys}
-        if keys
-        else (translation.gettext("No change"))
+        text = _("A proposal, which waits for a review")
+        return (
+            _link(visit.link("playbooks", playbook, "review"), text) if playbook else escape(text)
+        )
+    if not result.get("keys"):
+        return escape(_("No change"))
+    keys = _bullets(run, result["keys"], visit)
+    if not playbook or not result.get("version"):
+        return escape(_("Changed: %(keys)s")) % {"keys": keys}
+    version = _link(
+        visit.link("playbooks", playbook, "timeline", at=result["version"]),
+        _("version %(number)s") % {"number": result["version"]},
     )
+    return escape(_("Changed: %(keys)s in %(version)s")) % {"keys": keys, "version": version}
+
+
+def _bullets(run: Run, keys: Sequence[object], visit: Visit) -> Markup:
+    """The first bullets as links, and how many more there are."""
+    playbook = _playbook_of(run)
+    shown = [
+        _link(visit.link("playbooks", playbook, "bullets", key), str(key)) if playbook else str(key)
+        for key in dict.fromkeys(map(str, keys[:SHOWN_KEYS]))
+    ]
+    found = Markup(", ").join(shown)
+    more = len(keys) - SHOWN_KEYS
+    if more <= 0:
+        return found
+    text = visit.translation.gettext("%(ids)s and %(count)s more")
+    return escape(text) % {"ids": found, "count": more}
+
+
+def _playbook_of(run: Run) -> str | None:
+    name = _result_of(run).get("playbook") or run.input.get("playbook")
+    return name if isinstance(name, str) else None
+
+
+def _lesson(run: Run, memory_id: object, text: str, visit: Visit) -> Markup:
+    """A lesson on the page of the trace that the run read."""
+    if run.trace_id is None:
+        return escape(text)
+    return _link(f"{visit.link('traces', run.trace_id)}#lesson-{memory_id}", text)
+
+
+def _next_run(run: Run, text: str, visit: Visit) -> Markup:
+    return _link(visit.link("runs", run.next_run_id), text) if run.next_run_id else escape(text)
+
+
+def _link(address: str, text: str) -> Markup:
+    return Markup('<a href="{}">{}</a>').format(address, text)

@@ -9,11 +9,13 @@ from uuid import UUID
 
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
+from markupsafe import Markup
 
-from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.console.forms import require_one_of
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
-from memory_api.console.queries import load_tasks, sum_work
+from memory_api.console.paging import PlaceQuery
+from memory_api.console.queries import count_rows, load_tasks, sum_work
 from memory_api.console.rendering import render_page
 from memory_api.console.runs.kinds import GROUPS, KINDS
 from memory_api.console.runs.results import (
@@ -41,21 +43,20 @@ async def show_runs(
     visit: CurrentVisit,
     session: Session,
     caller: Reader,
-    cursor: CursorQuery,
+    place: PlaceQuery,
     state: str = "",
     kind: str = "",
 ) -> Response:
     require_one_of("state", state, ("", *STATES))
     require_one_of("kind", kind, (*GROUPS, *KINDS))
-    rows = await queries.list_runs(
+    query = queries.select_runs(
         session,
         project_id=visit.project,
         states=(state,) if state else (),
         kinds=_kinds(kind, state),
         has_evaluations=bool(kind),
-        cursor=cursor,
-        limit=PAGE_SIZE,
     )
+    rows = await queries.list_runs(session, query, cursor=place.cursor, limit=PAGE_SIZE)
     page = to_page(RunPage, rows, PAGE_SIZE, run_response)
     traces = await _load_traces(session, page.items)
     return render_page(
@@ -72,7 +73,7 @@ async def show_runs(
         groups=[(name, text) for name, (text, _) in GROUPS.items()],
         names={name: text for name, (text, _) in KINDS.items()},
         filters={"state": state, "kind": kind},
-        is_first=cursor is None,
+        paging=place.followed_by(page.next_cursor, await count_rows(session, query), PAGE_SIZE),
     )
 
 
@@ -94,14 +95,14 @@ async def _load_traces(session: Session, runs: Sequence[Run]) -> dict[UUID, Any]
     return await load_tasks(session, found, [run.id for run in runs]) if found else {}
 
 
-def _describe(visit: Visit, runs: Sequence[Run], traces: Mapping[UUID, Any]) -> dict[UUID, str]:
+def _describe(visit: Visit, runs: Sequence[Run], traces: Mapping[UUID, Any]) -> dict[UUID, Markup]:
     """Run ID → its result in one sentence."""
-    results: dict[UUID, str] = {}
+    results: dict[UUID, Markup] = {}
     for run in runs:
         row = traces.get(run.trace_id) if run.trace_id else None
         outcome = (row.effective_outcome or row.outcome) if row else None
         trace = JudgedTrace(outcome, row.judged_count if row else 0)
-        results[run.id] = describe_result(run, trace, visit.translation)
+        results[run.id] = describe_result(run, trace, visit)
     return results
 
 

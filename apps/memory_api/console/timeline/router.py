@@ -7,12 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import RedirectResponse
 
-from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session, Writer
+from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
+from memory_api.console.paging import PlaceQuery
 from memory_api.console.queries import count_waiting
 from memory_api.console.rendering import render_page
-from memory_api.console.timeline.moment import compare_diff, load_moment
+from memory_api.console.timeline.moment import VERSIONS_OF_PAGE, compare_diff, load_moment
 from memory_api.core.errors import InvalidRequest
 from memory_api.playbooks.history.router import restore_playbook
 from memory_api.playbooks.history.schemas import RestorePlaybookRequest
@@ -31,7 +32,7 @@ async def show_timeline(
     visit: CurrentVisit,
     session: Session,
     caller: Reader,
-    cursor: CursorQuery,
+    place: PlaceQuery,
     at: Moment = "",
     since: Moment = "",
     done: str = "",
@@ -43,7 +44,7 @@ async def show_timeline(
     # A comparison of distant versions takes long and loads later.
     is_later = bool(since) and not (visit.later or visit.is_partial)
     first = "" if is_later else since.strip()
-    moment = await load_moment(session, ref, at.strip(), first, cursor)
+    moment = await load_moment(session, ref, at.strip(), first, place.cursor)
     return render_page(
         visit,
         "timeline/moment.html" if visit.is_partial else "timeline/timeline.html",
@@ -52,7 +53,7 @@ async def show_timeline(
         waiting_count=await count_waiting(session, visit.project, name),
         since=since.strip() or moment.compared_with,
         is_later=is_later,
-        is_first=cursor is None,
+        paging=place.followed_by(moment.next_cursor, moment.playbook.version, VERSIONS_OF_PAGE),
         done=done,
     )
 

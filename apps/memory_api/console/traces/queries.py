@@ -6,12 +6,11 @@ from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, case, exists, func, not_, or_, select
+from sqlalchemy import ColumnElement, Select, and_, case, exists, func, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.playbooks.tables import RetrievalRow
-from memory_api.traces.queries import select_traces
 from memory_api.traces.tables import TraceRow
 
 MAX_COUNTED_TRACES = 1_000
@@ -42,18 +41,12 @@ async def load_advice(session: AsyncSession, trace_ids: Collection[UUID]) -> dic
     return {row.id: row for row in (await session.execute(statement)).all()}
 
 
-async def count_newest(
-    session: AsyncSession,
-    project: str,
-    filters: dict[str, str | None],
-    conditions: Collection[ColumnElement[bool]],
-) -> Any:
-    """Of the newest 1,000 traces that match: `count`, `success_count`, and the same of those with
+async def count_newest(session: AsyncSession, query: Select[TraceRow]) -> Any:
+    """Of the newest 1,000 traces of a query: `count`, `success_count`, and the same of those with
     advice (`with_count`, `with_success_count`) and of controls (`control_count`, …).
     """
     newest = (
-        select_traces(session, project, filters, conditions)
-        .with_only_columns(TraceRow.id)
+        query.with_only_columns(TraceRow.id)
         .order_by(TraceRow.created_at.desc(), TraceRow.id.desc())
         .limit(MAX_COUNTED_TRACES)
         .subquery()

@@ -7,9 +7,11 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from memory_api.api.deps import CursorQuery, Reader, RuntimeDep, Session
+from memory_api.api.deps import Reader, RuntimeDep, Session
 from memory_api.console.forms import require_one_of
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
+from memory_api.console.paging import PlaceQuery
+from memory_api.console.queries import count_rows
 from memory_api.console.rendering import render_page
 from memory_api.console.runs.kinds import KINDS
 from memory_api.console.runs.results import describe_reason
@@ -20,8 +22,9 @@ from memory_api.core.pagination import to_page
 from memory_api.playbooks.queries import count_reviews
 from memory_api.runs.router import list_runs
 from memory_api.traces import queries
-from memory_api.traces.router import get_trace, list_trace_events, list_traces
+from memory_api.traces.router import FIRST_EVENTS, get_trace, list_trace_events, list_traces
 from memory_api.traces.schemas import OutcomeType, TracePage, TraceWithEvents
+from memory_api.traces.tables import TraceRow
 
 router = APIRouter(prefix="/console/traces", route_class=ConsoleRoute, include_in_schema=False)
 
@@ -36,7 +39,7 @@ async def show_traces(
     visit: CurrentVisit,
     session: Session,
     caller: Reader,
-    cursor: CursorQuery,
+    place: PlaceQuery,
     words: Name = "",
     outcome: str = "",
     playbook: Name = "",
@@ -47,31 +50,25 @@ async def show_traces(
     require_one_of("advice", advice, ("", *ADVICE))
     columns = {"outcome": outcome, "task_key": task_key, "playbook": playbook}
     wanted = {name: value or None for name, value in columns.items()}
-    conditions = had_advice(advice)
-    rows = await queries.list_traces(
-        session,
-        project_id=visit.project,
-        filters=wanted,
-        conditions=conditions,
-        words=words.strip(),
-        cursor=cursor,
-        limit=PAGE_SIZE,
-    )
+    words = words.strip()
+    query = queries.select_traces(session, visit.project, wanted, had_advice(advice))
+    counts = await count_newest(session, query) if place.is_first and not words else None
+    row = TraceRow
+    if words:
+        query, row = queries.search_newest_traces(query, words)
+    rows = await queries.list_traces(session, query, row=row, cursor=place.cursor, limit=PAGE_SIZE)
     page = to_page(TracePage, rows, PAGE_SIZE)
-    is_counted = cursor is None and not words.strip()
     return render_page(
         visit,
         "traces/list.html",
         page=page,
         advice=await load_advice(session, [trace.id for trace in page.items]),
-        counts=(
-            await count_newest(session, visit.project, wanted, conditions) if is_counted else None
-        ),
+        counts=counts,
         playbooks=[row.name for row in await count_reviews(session, visit.project)],
         filters={"words": words, "advice": advice, **columns},
-        searched=queries.SEARCHED_TRACES if words.strip() else 0,
+        searched=queries.SEARCHED_TRACES if words else 0,
         outcomes=[outcome.value for outcome in OutcomeType],
-        is_first=cursor is None,
+        paging=place.followed_by(page.next_cursor, await count_rows(session, query), PAGE_SIZE),
     )
 
 
@@ -82,12 +79,12 @@ async def show_trace(
     session: Session,
     runtime: RuntimeDep,
     caller: Reader,
-    cursor: CursorQuery,
+    place: PlaceQuery,
 ) -> Response:
     trace = await get_trace(trace_id, session, caller)
     events, next_cursor = trace.events, trace.next_cursor
-    if cursor is not None:
-        later = await list_trace_events(trace_id, session, caller, cursor, limit=PAGE_SIZE)
+    if place.cursor is not None:
+        later = await list_trace_events(trace_id, session, caller, place.cursor, limit=FIRST_EVENTS)
         events, next_cursor = later.items, later.next_cursor
     found = await load_advice(session, [trace_id])
     runs = await list_runs(session, caller, None, trace.project_id, trace_id=trace_id)
@@ -104,8 +101,7 @@ async def show_trace(
         advice=found.get(trace_id),
         reason=describe_reason(learned.evaluation, visit.translation),
         names={kind: text for kind, (text, _) in KINDS.items()},
-        next_cursor=next_cursor,
-        is_first=cursor is None,
+        paging=place.followed_by(next_cursor, trace.event_count, FIRST_EVENTS),
         runs=runs.items[::-1],
         attempts=[(each, event_lines(each.events, each.id, attempts)) for each in attempts],
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Response
+from sqlalchemy import Select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api.deps import (
     CursorQuery,
@@ -83,24 +85,21 @@ async def list_bullets(
 ) -> BulletPage:
     """Lists the bullets of a playbook, by key unless `sort` is given."""
     row = await require_playbook(session, PlaybookRef(caller.resolve_project(project_id), playbook))
-    rows = await queries.list_bullets(
-        session,
-        row.scope_id,
-        sections=None if section is None else await _spellings(session, row, section),
-        status=status,
-        tag=tag,
-        order=sort,
-        cursor=cursor,
-        limit=limit,
-    )
+    query = await select_in_section(session, row, section, status=status, tag=tag)
+    rows = await queries.list_bullets(session, query, order=sort, cursor=cursor, limit=limit)
     return to_page(BulletPage, rows, limit, bullet_response, partial(bullet_cursor, order=sort))
 
 
-async def _spellings(session: Session, playbook: PlaybookRow, section: str) -> list[str]:
-    """The section names in the database that mean this section."""
+async def select_in_section(
+    session: AsyncSession, playbook: PlaybookRow, section: str | None, **filters: Any
+) -> Select[MemoryRow]:
+    """`select_bullets` for a section by any of its spellings, or for all of them."""
+    if section is None:
+        return queries.select_bullets(session, playbook.scope_id, **filters)
     defined = sections_of(playbook)
     names = {section, *(d.name for d in defined), *await list_section_names(session)}
-    return matching_spellings(defined, names, section)
+    spellings = matching_spellings(defined, names, section)
+    return queries.select_bullets(session, playbook.scope_id, sections=spellings, **filters)
 
 
 def bullet_response(row: MemoryRow) -> StoredBullet:
