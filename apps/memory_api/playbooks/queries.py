@@ -21,9 +21,9 @@ from memory_api.memories.index.scopes import ensure_scopes
 from memory_api.memories.queries import has_any_tag
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.memories.tables import LabelRow, MemoryRow, MemoryVectorRow
-from memory_api.playbooks.bullet_rows import BulletOrder, order_bullets
+from memory_api.playbooks.bullet_rows import BulletOrder, order_bullets, sections_of
 from memory_api.playbooks.ref import ChangeAuthor, PlaybookRef
-from memory_api.playbooks.sections import SectionDefinition
+from memory_api.playbooks.sections import SectionDefinition, matching_spellings
 from memory_api.playbooks.tables import (
     BulletVerdictRow,
     PlaybookRow,
@@ -169,6 +169,18 @@ def select_bullets(
         texts = MemoryRow.content, MemoryRow.when_to_use, MemoryRow.title, MemoryRow.key
         query = query.where(or_(*(text.icontains(words, autoescape=True) for text in texts)))
     return query
+
+
+async def select_in_section(
+    session: AsyncSession, playbook: PlaybookRow, section: str | None, **filters: Any
+) -> Select[MemoryRow]:
+    """`select_bullets` for a section by any of its spellings, or for all of them."""
+    if section is None:
+        return select_bullets(session, playbook.scope_id, **filters)
+    defined = sections_of(playbook)
+    names = {section, *(d.name for d in defined), *await list_section_names(session)}
+    spellings = matching_spellings(defined, names, section)
+    return select_bullets(session, playbook.scope_id, sections=spellings, **filters)
 
 
 async def list_bullets(

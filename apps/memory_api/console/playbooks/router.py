@@ -29,7 +29,6 @@ from memory_api.playbooks.bullet_rows import BulletOrder, bullet_cursor, to_bull
 from memory_api.playbooks.bullets.router import (
     bullet_response,
     create_bullet,
-    select_in_section,
 )
 from memory_api.playbooks.bullets.schemas import BulletPage, CreateBulletRequest
 from memory_api.playbooks.editing.edits import require_playbook
@@ -81,7 +80,7 @@ async def show_playbook(
 ) -> Response:
     playbook = await require_playbook(session, PlaybookRef(visit.project, name))
     words = words.strip()
-    query = await select_in_section(
+    query = await queries.select_in_section(
         session, playbook, section or None, status=status, tag=tag or None, words=words
     )
     rows = await queries.list_bullets(

@@ -167,11 +167,13 @@ def _lesson(run: Run, memory_id: object, text: str, visit: Visit) -> Markup:
     """A lesson on the page of the trace that the run read."""
     if run.trace_id is None:
         return escape(text)
-    return _link(f"{visit.link('traces', run.trace_id)}#lesson-{memory_id}", text)
+    return _link(f"{visit.link('traces', str(run.trace_id))}#lesson-{memory_id}", text)
 
 
 def _next_run(run: Run, text: str, visit: Visit) -> Markup:
-    return _link(visit.link("runs", run.next_run_id), text) if run.next_run_id else escape(text)
+    return (
+        _link(visit.link("runs", str(run.next_run_id)), text) if run.next_run_id else escape(text)
+    )
 
 
 def _link(address: str, text: str) -> Markup:

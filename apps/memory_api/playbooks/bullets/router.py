@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Response
-from sqlalchemy import Select
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.api.deps import (
     CursorQuery,
@@ -27,7 +25,7 @@ from memory_api.core.schemas import body_example
 from memory_api.memories.schemas import SettableStatus
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks import queries
-from memory_api.playbooks.bullet_rows import BulletOrder, bullet_cursor, sections_of, to_bullet
+from memory_api.playbooks.bullet_rows import BulletOrder, bullet_cursor, to_bullet
 from memory_api.playbooks.bullets.schemas import (
     BulletPage,
     BulletReceipt,
@@ -44,10 +42,7 @@ from memory_api.playbooks.editing.edits import (
     require_playbook,
 )
 from memory_api.playbooks.models import DeltaContextItem
-from memory_api.playbooks.queries import list_section_names
 from memory_api.playbooks.ref import PlaybookRef
-from memory_api.playbooks.sections import matching_spellings
-from memory_api.playbooks.tables import PlaybookRow
 
 router = APIRouter(
     prefix="/api/v1/playbooks/{playbook}/bullets", tags=["bullets"], route_class=RedactingRoute
@@ -85,21 +80,9 @@ async def list_bullets(
 ) -> BulletPage:
     """Lists the bullets of a playbook, by key unless `sort` is given."""
     row = await require_playbook(session, PlaybookRef(caller.resolve_project(project_id), playbook))
-    query = await select_in_section(session, row, section, status=status, tag=tag)
+    query = await queries.select_in_section(session, row, section, status=status, tag=tag)
     rows = await queries.list_bullets(session, query, order=sort, cursor=cursor, limit=limit)
     return to_page(BulletPage, rows, limit, bullet_response, partial(bullet_cursor, order=sort))
-
-
-async def select_in_section(
-    session: AsyncSession, playbook: PlaybookRow, section: str | None, **filters: Any
-) -> Select[MemoryRow]:
-    """`select_bullets` for a section by any of its spellings, or for all of them."""
-    if section is None:
-        return queries.select_bullets(session, playbook.scope_id, **filters)
-    defined = sections_of(playbook)
-    names = {section, *(d.name for d in defined), *await list_section_names(session)}
-    spellings = matching_spellings(defined, names, section)
-    return queries.select_bullets(session, playbook.scope_id, sections=spellings, **filters)
 
 
 def bullet_response(row: MemoryRow) -> StoredBullet:
