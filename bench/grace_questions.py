@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 FOLDER = Path(__file__).parent / "grace_sets"
-SETS = ("energy", "ferry")
+SETS = ("opera", "energy", "ferry")
 NUMBER_WORDS = (
     *("zero", "one", "two", "three", "four", "five", "six"),
     *("seven", "eight", "nine", "ten", "eleven", "twelve"),

@@ -10,15 +10,22 @@ import pytest
 from memory_api.grace.tools.registry import BUILTIN_TOOLS, AskUserTool
 from tests.grace.conftest import Agent, config
 from tests.grace.test_agent_runs import UNKNOWN
-from tests.grace.test_agent_with_model import QUERY, Model, judgment, model, planned
+from tests.grace.test_agent_with_model import (
+    QUERY,
+    Model,
+    answer_prompts,
+    judgment,
+    model,
+    planned,
+)
 
 __all__ = ["model"]
 
-NOT_FOUND = {"answer": "The sources do not say it.", "sufficient": False}
+OTHER_WORDS = "parcels Norway customs form"
+NOT_FOUND = {"answer": "The sources do not say it.", "sufficient": False, "search": OTHER_WORDS}
 SEARCH_AND_ANSWER = planned(("rag_search", []), ("reasoning", [1]))
-FOUND = "A delivered order is refunded within thirty days."
-FOUND_ANSWER = {"answer": f"{FOUND} [1]", "sufficient": True}
-OTHER_WORDS = "Is a delivered order refunded, and is the receipt needed?"
+FOUND = "Parcels to Norway take nine working days and need a customs form."
+FOUND_ANSWER = {"answer": f"{FOUND} [3]", "sufficient": True}
 
 
 def search_for(words: str) -> dict[str, Any]:
@@ -42,8 +49,9 @@ async def test_search_that_nobody_reads_is_asked_about(agent: Agent, model: Mode
     assert (await agent.ask(QUERY, plan={"steps": steps}))["intervention"]["step_id"] == 1
 
 
-async def test_search_that_finds_nothing_is_asked_about(agent: Agent, model: Model) -> None:
-    """Once the replans are used up."""
+async def test_weak_search_is_planned_again(agent: Agent, model: Model) -> None:
+    """Below `search.ask_back_below`; once the replans are used up, a person is asked."""
+    agent.config = config(search={"ask_back_below": 0.3})
     model.answers["plan"] = [search_for(UNKNOWN)]
     run = await agent.ask(UNKNOWN, interactive=False)
     assert (run["replan_count"], run["intervention"]["step_id"]) == (3, 1)
@@ -51,20 +59,27 @@ async def test_search_that_finds_nothing_is_asked_about(agent: Agent, model: Mod
     assert "Searched for:" in prompt
 
 
-async def test_insufficient_sources_lead_to_one_more_search(agent: Agent, model: Model) -> None:
-    model.answers["plan"] = [SEARCH_AND_ANSWER, search_for(OTHER_WORDS)]
+@pytest.mark.parametrize("depends_on", [[], [1]])
+async def test_insufficient_sources_lead_to_one_more_search(
+    agent: Agent, model: Model, depends_on: list[int]
+) -> None:
+    """With the words of the model that has read them, and without a new plan."""
+    plan = planned(("rag_search", []), ("reasoning", depends_on))
+    plan["steps"][0]["query"] = "pending order"
+    model.answers["plan"] = [plan]
     model.answers["answer"] = [NOT_FOUND, FOUND_ANSWER]
     model.answers["judge"] = [judgment("supported", claim=FOUND)]
     run = await agent.ask(QUERY)
-    assert (run["state"], run["found"], run["replan_count"]) == ("done", True, 1)
-    assert [step["action"] for step in run["steps"]] == ["rag_search", "rag_search", "reasoning"]
-    prompt = next(call for call in model.calls if "What happened so far" in call.user).user
-    assert "Not found: The sources do not say it." in prompt
+    assert (run["state"], run["found"], run["replan_count"]) == ("done", True, 0)
+    assert [step["action"] for step in run["steps"]] == ["rag_search", "reasoning", "rag_search"]
+    assert run["steps"][2]["query"] == OTHER_WORDS
+    assert FOUND in answer_prompts(model)[-1]
+    assert FOUND not in answer_prompts(model)[0]
     model.answers["answer"] = [NOT_FOUND]
     run = await agent.ask(QUERY)
-    assert run["replan_count"] == 1, "only once; then the person is asked"
+    assert len(run["steps"]) == 3, "only once; then the person is asked"
     question = run["intervention"]
-    assert (question["level"], question["step_id"]) == ("escalate", 3)
+    assert (question["level"], question["step_id"]) == ("escalate", 2)
     assert "The sources do not say it." in question["message"]
     run = await agent.go_on(run, "proceed")
     assert (run["state"], run["outcome"], run["found"]) == ("done", "partial", False)
@@ -74,27 +89,28 @@ async def test_insufficient_sources_lead_to_one_more_search(agent: Agent, model:
 async def test_new_plan_that_may_change_things_is_confirmed(
     agent: Agent, model: Model, monkeypatch: pytest.MonkeyPatch, may_change: bool
 ) -> None:
-    asking = planned(("rag_search", []), ("ask_user", [1]), ("reasoning", [1]))
-    model.answers["plan"] = [SEARCH_AND_ANSWER, asking]
-    model.answers["answer"] = [NOT_FOUND, FOUND_ANSWER]
-    model.answers["judge"] = [judgment("supported", claim=FOUND)]
+    weak = {"search": {"ask_back_below": 1}, "replan": {"confidence_threshold": 1}}
+    agent.config = config(executor={"max_replans": 1}, **weak)
+    asking = planned(("ask_user", []), ("rag_search", [1]), ("reasoning", [1, 2]))
+    model.answers["plan"] = [search_for(UNKNOWN), asking]
     assert AskUserTool in BUILTIN_TOOLS
     monkeypatch.setattr(AskUserTool, "idempotent", not may_change)
     kind = "plan" if may_change else "question"
     assert (await agent.ask(QUERY))["intervention"]["kind"] == kind
-    model.answers |= {"plan": [search_for(OTHER_WORDS)], "answer": [NOT_FOUND, FOUND_ANSWER]}
-    agent.config = config(replan={"confirm_all": True})
+    model.answers["plan"] = [search_for(UNKNOWN), SEARCH_AND_ANSWER]
+    agent.config = config(executor={"max_replans": 1},
+                          replan={"confidence_threshold": 1, "confirm_all": True},
+                          search={"ask_back_below": 0.3})  # fmt: skip
     run: dict[str, Any] = await agent.ask(QUERY)
     assert run["intervention"]["kind"] == "plan"
     assert (await agent.go_on(run, "proceed"))["found"] is True
 
 
 async def test_new_plan_knows_that_a_question_was_skipped(agent: Agent, model: Model) -> None:
-    model.answers["plan"] = [
-        planned(("ask_user", []), ("rag_search", [1]), ("reasoning", [2])),
-        planned(("rag_search", []), ("reasoning", [1])),
-    ]
-    model.answers["answer"] = [NOT_FOUND]
+    first = planned(("ask_user", []), ("rag_search", [1]), ("reasoning", [2]))
+    first["steps"][1]["query"] = UNKNOWN
+    model.answers["plan"] = [first, SEARCH_AND_ANSWER]
+    agent.config = config(search={"ask_back_below": 0.3})
     await agent.go_on(await agent.ask(QUERY), "skip")
     prompt = next(call for call in model.calls if "What happened so far" in call.user).user
     outside_fences = re.sub(r"<([\w-]+)>.*?</\1>", "", prompt, flags=re.DOTALL)

@@ -100,7 +100,8 @@ async def test_all_queries_of_the_run_are_named_for_a_new_plan(agent: Agent, mod
         plans.append(plan)
     model.answers["plan"] = plans
     agent.config = config(executor={"cooldown_seconds": 0, "max_replans": 2},
-                          replan={"confidence_threshold": 1.0})  # fmt: skip
+                          replan={"confidence_threshold": 1.0},
+                          search={"ask_back_below": 1.0})  # fmt: skip
     await agent.ask("Are batteries recycled in winter?", interactive=False)
     second, third = prompts_of(model, "What happened so far")[:2]
     searched = re.compile(r"<queries-\w+>\n(.*?)\n</", re.S)

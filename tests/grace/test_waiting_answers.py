@@ -23,17 +23,16 @@ __all__ = ["model", "web"]
 async def test_answer_after_a_partial_replan_sees_the_new_search(
     agent: Agent, model: Model
 ) -> None:
-    """S3.49: a model says that the passages do not suffice, and plans other words."""
-    first, second = (
-        planned(("rag_search", []), ("reasoning", [1])),
-        planned(("rag_search", []), ("reasoning", [])),
-    )
+    """S3.49: a part has no answer, and a person says what to search for."""
+    first = planned(("rag_search", []), ("reasoning", [1]), ("reasoning", [2]))
+    second = planned(("rag_search", []), ("reasoning", []))
     first["steps"][0]["query"] = "Norway customs form"
     model.answers["plan"] = [first, second]
     right = {"answer": f"{FACT} [2]", "sufficient": True}
     model.answers["answer"] = [{"answer": "Unknown.", "sufficient": False}, right]
     model.answers["judge"] = [judgment("supported")]
-    run = await agent.ask(QUERY)
+    agent.config = config(replan={"confirm_all": False}, intervention={"max_rounds": 1})
+    run = await agent.go_on(await agent.ask(QUERY), "modify", "Search for orders.")
     assert (run["state"], run["replan_count"]) == ("done", 1)
     assert [each["depends_on"] for each in run["steps"]][-1] == []
     assert FACT in answer_prompts(model)[-1]

@@ -64,8 +64,11 @@ class AgentModel:
         values: Mapping[str, str],
         *,
         temperature: float | None = None,
+        omit: frozenset[str] = frozenset(),
     ) -> M:
-        """A typed answer to the prompt of this name. Raises an `LLMError` or `RunOverLimit`."""
+        """A typed answer to the prompt of this name, without the fields in `omit`. Raises an
+        `LLMError` or `RunOverLimit`.
+        """
         self.usage.check(self.config)
         template = self.session.prompt(f"grace/{prompt}")
         rendered = split_cacheable_prefix(
@@ -78,7 +81,7 @@ class AgentModel:
             prompt_hash=template.hash,
         )
         request = replace(request, temperature=temperature, max_tokens=self.config.llm.max_tokens)
-        value, _ = await request_structured(self.llm, model_class, request)
+        value, _ = await request_structured(self.llm, model_class, request, omit=omit)
         return value
 
     @property

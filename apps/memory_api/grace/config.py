@@ -81,7 +81,7 @@ class WeightSection(_Section):
 class SearchSection(_Section):
     top_k: Annotated[int, Field(ge=1, le=50)] = 5
     min_score: Unit = 0.2
-    ask_back_below: Unit = 0.3
+    ask_back_below: Unit = 0.0
     default_collection: str = "wikipedia_ja"
     web_search_below: Unit = 0.7
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import structlog
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.grace.confidence import CONTRADICTION
 from memory_api.grace.execution_plan import (
@@ -52,10 +51,6 @@ def decide_next(
     if result.status == "failed":
         _plan_again(agent_run, "timeout" if timed_out else "step_failed", step, result.error or "")
         return
-    if _should_search_again(leg, agent_run, rows, step, result):
-        agent_run.options = agent_run.options | {SEARCHED_AGAIN: True}
-        _plan_again(agent_run, "low_confidence", step, f"Not found: {result.output[:500]}")
-        return
     accepted = step.step_id in agent_run.options.get(ACCEPTED, ())
     if leg.model is None and result.found:
         # The rules cannot do better with the words that the person gave to the search.
@@ -64,14 +59,15 @@ def decide_next(
         return
     if result.level not in ("confirm", "escalate"):
         return
+    is_read_later = _is_read_later(leg, rows, step, result)
     is_search = step.action in SEARCH_ACTIONS
     weak = result.confidence < leg.config.replan.confidence_threshold
-    has_another_way = step.fallback is not None or leg.model is not None
+    has_another_way = step.fallback is not None or (leg.model is not None and not is_read_later)
     limit = leg.config.executor.max_replans
     if is_search and weak and has_another_way and agent_run.replan_count < limit:
         _plan_again(agent_run, "low_confidence", step, "The search found little that fits.")
         return
-    if _is_judged_later(leg, rows, step, result):
+    if is_read_later:
         return
     interactive = agent_run.options.get("interactive", leg.config.intervention.interactive)
     rounds_left = agent_run.round_count < leg.config.intervention.max_rounds
@@ -81,37 +77,18 @@ def decide_next(
         agent_run.options = agent_run.options | {PENDING_QUESTION: asked}
 
 
-def _should_search_again(
-    leg: Leg,
-    agent_run: AgentRunRow,
-    rows: Sequence[AgentStepRow],
-    step: PlanStep,
-    result: PlanStepResult,
-) -> bool:
-    """Whether a model has read what the searches found and says that it does not answer the
-    question: other words may find more. Once per run, so that it cannot cascade.
-    """
-    return (
-        step.action == "reasoning"
-        and not result.found
-        and leg.model is not None
-        and SEARCHED_AGAIN not in agent_run.options
-        and agent_run.replan_count < leg.config.executor.max_replans
-        and any(row.spec["action"] in SEARCH_ACTIONS for row in rows)
-    )
-
-
-def _is_judged_later(
+def _is_read_later(
     leg: Leg, rows: Sequence[AgentStepRow], step: PlanStep, result: PlanStepResult
 ) -> bool:
-    """Whether a model reads what this step found. Then the confidence in its answer decides whether
-    a person is asked, unless this step found too little to read.
+    """Whether a model reads what this step found. Then it says what is missing (`search_again`),
+    and the confidence in its answer decides whether a person is asked.
     """
-    if leg.model is None or not result.found:
+    if leg.model is None:
         return False
-    if step.action not in (*SEARCH_ACTIONS, *ANSWER_ACTIONS):
-        return False
-    if step.action in SEARCH_ACTIONS and result.confidence < leg.config.search.ask_back_below:
+    if step.action in SEARCH_ACTIONS:
+        if result.confidence < leg.config.search.ask_back_below:
+            return False
+    elif step.action not in ANSWER_ACTIONS or not result.found:
         return False
     others = [PlanStep.model_validate(row.spec) for row in rows]
     answers = [each for each in others if each.action in ANSWER_ACTIONS]
@@ -158,40 +135,69 @@ def _near_limit(leg: Leg, agent_run: AgentRunRow) -> list[tuple[str, dict[str, A
     return [("budget_warning", near)]
 
 
-def wants_web_search(
+def search_web(
     leg: Leg, rows: Sequence[AgentStepRow], step: PlanStep, result: PlanStepResult
-) -> bool:
-    """Whether the best hit of a search is so low that the web is searched too, once per plan."""
-    return (
+) -> AgentStepRow | None:
+    """A search of the web that the steps after this search also depend on, if its best hit is very
+    low. Once per plan.
+    """
+    is_low = (
         step.action == "rag_search"
         and result.status != "failed"
         and result.confidence < leg.config.search.web_search_below
-        and WEB_SEARCH in leg.tools
-        and all(row.spec["action"] != WEB_SEARCH for row in rows)
     )
-
-
-def insert_web_search(
-    session: AsyncSession, rows: Sequence[AgentStepRow], searched: AgentStepRow, step: PlanStep
-) -> dict[str, Any]:
-    """Add a step that the steps after this search also depend on. Returns its event."""
-    number = max(row.step_id for row in rows) + 1
-    added = PlanStep(
-        step_id=number,
-        action=WEB_SEARCH,
-        description="Search the web, because the collections have little that fits.",
-        query=step.query,
-    )
-    session.add(
-        AgentStepRow(
-            tenant_id=searched.tenant_id,
-            agent_run_id=searched.agent_run_id,
-            plan_number=searched.plan_number,
-            step_id=number,
-            spec=added.model_dump(mode="json"),
-        )
-    )
+    has_searched = any(row.spec["action"] == WEB_SEARCH for row in rows)
+    if not is_low or has_searched or WEB_SEARCH not in leg.tools:
+        return None
+    description = "Search the web, because the collections have little that fits."
+    added = _added_search(rows, WEB_SEARCH, description, step.query)
     for row in rows:
         if step.step_id in row.spec["depends_on"]:
-            row.spec = row.spec | {"depends_on": [*row.spec["depends_on"], number]}
-    return {"step_id": number, "action": WEB_SEARCH, "description": added.description}
+            row.spec = row.spec | {"depends_on": [*row.spec["depends_on"], added.step_id]}
+    return added
+
+
+def search_again(
+    leg: Leg,
+    agent_run: AgentRunRow,
+    rows: Sequence[AgentStepRow],
+    step: PlanStep,
+    result: PlanStepResult,
+    words: str,
+) -> AgentStepRow | None:
+    """A search with the words of a model that has read what the searches found and says that it
+    does not answer the question. The step answers again after it. Once per run and after each input
+    of a person, so that it cannot cascade.
+    """
+    searched = {row.spec["query"] for row in rows if row.spec["action"] in SEARCH_ACTIONS}
+    if result.found or not words or words in searched:
+        return None
+    if SEARCHED_AGAIN in agent_run.options or not leg.config.executor.max_replans:
+        return None
+    agent_run.options = agent_run.options | {SEARCHED_AGAIN: True}
+    added = _added_search(rows, "rag_search", "Search for what is missing.", words[:4_000])
+    row = next(each for each in rows if each.step_id == step.step_id)
+    row.state, row.result, row.confidence = "pending", None, None
+    if step.depends_on:
+        row.spec = row.spec | {"depends_on": [*step.depends_on, added.step_id]}
+    return added
+
+
+def _added_search(
+    rows: Sequence[AgentStepRow], action: str, description: str, query: str | None
+) -> AgentStepRow:
+    """A step with the next number of the plan."""
+    first = rows[0]
+    added = PlanStep(
+        step_id=max(row.step_id for row in rows) + 1,
+        action=action,
+        description=description,
+        query=query,
+    )
+    return AgentStepRow(
+        tenant_id=first.tenant_id,
+        agent_run_id=first.agent_run_id,
+        plan_number=first.plan_number,
+        step_id=added.step_id,
+        spec=added.model_dump(mode="json"),
+    )

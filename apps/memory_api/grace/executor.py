@@ -33,8 +33,8 @@ from memory_api.grace.context import CONVERSATION
 from memory_api.grace.decisions import (
     budget_warning,
     decide_next,
-    insert_web_search,
-    wants_web_search,
+    search_again,
+    search_web,
 )
 from memory_api.grace.execution_plan import (
     ANSWER_ACTIONS,
@@ -240,7 +240,7 @@ async def _run_step(
         result = ToolResult("", "failed", error=f"The tool failed unexpectedly ({name}).")
     milliseconds = int((time.monotonic() - started) * 1_000)
     found = _to_step_result(leg, step, result, milliseconds)
-    await _store_result(leg, step, found, timed_out=timed_out)
+    await _store_result(leg, step, found, timed_out=timed_out, next_search=result.next_search)
 
 
 def _to_step_result(
@@ -286,7 +286,7 @@ def score_result(config: GraceConfig, result: ToolResult) -> ConfidenceScore:
 
 
 async def _store_result(
-    leg: Leg, step: PlanStep, result: PlanStepResult, *, timed_out: bool
+    leg: Leg, step: PlanStep, result: PlanStepResult, *, timed_out: bool, next_search: str
 ) -> None:
     async with leg.runtime.sessions.for_tenant(leg.run.tenant_id) as session:
         agent_run = await leg.lock(session)
@@ -294,8 +294,18 @@ async def _store_result(
         row = next(each for each in rows if each.step_id == step.step_id)
         _write(row, step, result)
         events = [_result_event(step, result), *budget_warning(leg, agent_run)]
-        if wants_web_search(leg, rows, step, result):
-            events.append(("step_inserted", insert_web_search(session, rows, row, step)))
+        inserted = search_web(leg, rows, step, result) or search_again(
+            leg, agent_run, rows, step, result, next_search
+        )
+        if inserted is not None:
+            session.add(inserted)
+            spec = inserted.spec
+            events.append(
+                (
+                    "step_inserted",
+                    {name: spec[name] for name in ("step_id", "action", "description")},
+                )
+            )
             await queries.add_events(session, agent_run, events)
             return
         decide_next(leg, agent_run, rows, step, result, timed_out)

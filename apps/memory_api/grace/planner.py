@@ -31,15 +31,21 @@ MAX_COLLECTIONS_TOKENS = 8_000
 TEMPLATE_COMPLEXITY = 0.5
 
 
+ORDERED = frozenset({"step_id", "depends_on", "fallback"})
+"""Fields of a step that a model is not asked for. They follow from the order of the steps and from
+the tools, and are used if a model states them.
+"""
+
+
 class PlannedStep(BaseModel):
     """A step as the model writes it."""
 
-    step_id: int = Field(ge=1)
     action: str
     query: str | None
     collection: str | None
-    depends_on: list[int]
-    fallback: str | None
+    step_id: int | None = Field(default=None, ge=1)
+    depends_on: list[int] = Field(default_factory=list)
+    fallback: str | None = None
 
 
 class PlannedSteps(BaseModel):
@@ -52,9 +58,9 @@ class PlannedSteps(BaseModel):
     @model_validator(mode="after")
     def _check_queries(self) -> Self:
         """Only the last step may answer the question itself."""
-        missing = [each.step_id for each in self.steps[:-1] if not (each.query or "").strip()]
-        if missing:
-            raise ValueError(f"Step {missing[0]} has no `query`. Only the last step may have none.")
+        for number, step in enumerate(self.steps[:-1], start=1):
+            if not (step.query or "").strip():
+                raise ValueError(f"Step {number} has no `query`. Only the last step may have none.")
         return self
 
 
@@ -125,7 +131,6 @@ async def create_plan(context: PlanningContext, model: AgentModel | None) -> Exe
 
 
 async def _plan_by_model(context: PlanningContext, model: AgentModel) -> ExecutionPlan:
-    names = [name for name, _ in context.collections]
     values = {
         "tools": "\n".join(f"- {name}: {tool.description}" for name, tool in context.tools.items()),
         "collections": _format_collections(context.collections),
@@ -136,7 +141,11 @@ async def _plan_by_model(context: PlanningContext, model: AgentModel) -> Executi
         "query": fence_text(context.query, label="question"),
     }
     planned = await model.ask(
-        PlannedSteps, "plan", values, temperature=context.config.llm.temperature
+        PlannedSteps,
+        "plan",
+        values,
+        temperature=context.config.llm.temperature,
+        omit=ORDERED if context.bullets else ORDERED | {"cited_bullets"},
     )
     max_steps = context.config.planner.max_steps
     if len(planned.steps) > max_steps:
@@ -144,15 +153,7 @@ async def _plan_by_model(context: PlanningContext, model: AgentModel) -> Executi
         return template_plan(context, TEMPLATE_COMPLEXITY)
     try:
         steps = [
-            PlanStep.model_validate(
-                step.model_dump()
-                | {
-                    "description": (step.query or "").strip()[:2_000] or "Answer the question.",
-                    "collection": step.collection if step.collection in names else None,
-                    "query": (step.query or "").strip()[:4_000] or context.query[:4_000],
-                }
-            )
-            for step in planned.steps
+            _to_plan_step(context, number, step) for number, step in enumerate(planned.steps, 1)
         ]
     except ValidationError as error:
         raise LLMUnparseable("The plan has a step that is not valid.") from error
@@ -164,6 +165,25 @@ async def _plan_by_model(context: PlanningContext, model: AgentModel) -> Executi
         engine="llm",
         cited_bullet_keys=[key for key in planned.cited_bullets if key in context.bullet_keys],
     )
+
+
+def _to_plan_step(context: PlanningContext, number: int, step: PlannedStep) -> PlanStep:
+    names = [name for name, _ in context.collections]
+    query = (step.query or "").strip()
+    fallback = _search_fallback(context) if step.action == "rag_search" else None
+    return PlanStep(
+        step_id=step.step_id or number,
+        action=step.action,
+        description=query[:2_000] or "Answer the question.",
+        query=query[:4_000] or context.query[:4_000],
+        collection=step.collection if step.collection in names else None,
+        depends_on=step.depends_on,
+        fallback=step.fallback or fallback,
+    )
+
+
+def _search_fallback(context: PlanningContext) -> str | None:
+    return "web_search" if "web_search" in context.tools else None
 
 
 def _format_collections(collections: Sequence[tuple[str, str]]) -> str:
@@ -200,7 +220,6 @@ def template_plan(context: PlanningContext, complexity: float) -> ExecutionPlan:
     default = context.config.search.default_collection
     preferred = context.preferred_collection
     collection = preferred if preferred in names else default if default in names else None
-    fallback = "web_search" if "web_search" in context.tools else None
     question = with_earlier_question(context.query, context.conversation)
     words, cited = " ".join([question, *context.added_search_words]), list[str]()
     chosen = choose_correction(context.query, context.corrections, ["search-words"])
@@ -214,7 +233,7 @@ def template_plan(context: PlanningContext, complexity: float) -> ExecutionPlan:
             query=words[:4_000],
             collection=collection,
             expected_output="Passages that answer the question.",
-            fallback=fallback,
+            fallback=_search_fallback(context),
         ),
         PlanStep(
             step_id=2,

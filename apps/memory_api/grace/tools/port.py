@@ -61,6 +61,8 @@ class ToolResult:
     error: str | None = None
     is_checked: bool = True
     """False if nobody has compared the output with the question: its level is `notify` at most."""
+    next_search: str = ""
+    """Words of another search that may find what the sources do not say."""
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ class SourcedAnswer(BaseModel):
 
     answer: str = Field(min_length=1, max_length=20_000)
     sufficient: bool = Field(description="Whether the sources answer the question.")
+    search: str | None = Field(default=None, description="Words to search for, or null.")
 
 
 class ClaimVerdict(BaseModel):
@@ -107,7 +108,8 @@ class ReasoningTool(Tool):
         answer = await model.ask(SourcedAnswer, "answer", values, temperature=temperature)
         text, cited = cite_sources(answer.answer, sources)
         if not answer.sufficient:
-            return ToolResult(text, "partial", cited, answer_factors(cited), found=False)
+            factors, words = answer_factors(cited), (answer.search or "").strip()
+            return ToolResult(text, "partial", cited, factors, found=False, next_search=words)
         if context.is_intermediate:  # the answer that uses it is compared with the sources of both
             return ToolResult(text, sources=cited, factors=answer_factors(cited), is_checked=False)
         grounded = await judge_answer(context, model, given.query, text, cited or sources)
