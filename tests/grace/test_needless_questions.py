@@ -85,6 +85,24 @@ async def test_insufficient_sources_lead_to_one_more_search(
     assert (run["state"], run["outcome"], run["found"]) == ("done", "partial", False)
 
 
+@pytest.mark.parametrize(
+    ("second", "searches"), [("delivered order receipt", 3), ("Norway parcels", 2)]
+)
+async def test_search_goes_on_while_it_finds_more(
+    agent: Agent, model: Model, second: str, searches: int
+) -> None:
+    """The second search finds other passages than the first one, or only known ones."""
+    plan = planned(("rag_search", []), ("reasoning", []))
+    plan["steps"][0]["query"] = "nothing of it"
+    model.answers["plan"] = [plan]
+    words = [OTHER_WORDS, second, "batteries recycled"]
+    model.answers["answer"] = [NOT_FOUND | {"search": each} for each in words]
+    run = await agent.ask(QUERY)
+    queries = [s["query"] for s in run["steps"] if s["action"] == "rag_search"]
+    assert queries == ["nothing of it", *words[:searches]]
+    assert run["intervention"]["step_id"] == 2
+
+
 @pytest.mark.parametrize("may_change", [False, True])
 async def test_new_plan_that_may_change_things_is_confirmed(
     agent: Agent, model: Model, monkeypatch: pytest.MonkeyPatch, may_change: bool

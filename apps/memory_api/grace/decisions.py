@@ -14,6 +14,7 @@ from memory_api.grace.confidence import CONTRADICTION
 from memory_api.grace.execution_plan import (
     ANSWER_ACTIONS,
     SEARCH_ACTIONS,
+    USABLE,
     PlanStep,
     PlanStepResult,
 )
@@ -166,21 +167,34 @@ def search_again(
     words: str,
 ) -> AgentStepRow | None:
     """A search with the words of a model that has read what the searches found and says that it
-    does not answer the question. The step answers again after it. Once per run and after each input
-    of a person, so that it cannot cascade.
+    does not answer the question. The step answers again after it. At most `executor.max_replans`
+    times until a person adds something, and only while such a search finds a passage that the run
+    did not have.
     """
-    searched = {row.spec["query"] for row in rows if row.spec["action"] in SEARCH_ACTIONS}
-    if result.found or not words or words in searched:
+    searches = [row for row in rows if row.spec["action"] in SEARCH_ACTIONS]
+    count = agent_run.options.get(SEARCHED_AGAIN, 0)
+    if result.found or not words or words in {row.spec["query"] for row in searches}:
         return None
-    if SEARCHED_AGAIN in agent_run.options or not leg.config.executor.max_replans:
+    if count >= leg.config.executor.max_replans or (count and not _finds_more(searches)):
         return None
-    agent_run.options = agent_run.options | {SEARCHED_AGAIN: True}
+    agent_run.options = agent_run.options | {SEARCHED_AGAIN: count + 1}
     added = _added_search(rows, "rag_search", "Search for what is missing.", words[:4_000])
     row = next(each for each in rows if each.step_id == step.step_id)
     row.state, row.result, row.confidence = "pending", None, None
-    if step.depends_on:
-        row.spec = row.spec | {"depends_on": [*step.depends_on, added.step_id]}
+    earlier = [each.step_id for each in rows if step.reads(each.step_id) and each.state in USABLE]
+    row.spec = row.spec | {"depends_on": [*earlier, added.step_id]}
     return added
+
+
+def _finds_more(searches: Sequence[AgentStepRow]) -> bool:
+    """Whether the search with the highest number has a passage that no other one has."""
+    known, is_new = set[str](), False
+    for row in sorted(searches, key=lambda row: row.step_id):
+        result = PlanStepResult.model_validate(row.result) if row.result else None
+        found = {each["content"] for each in result.sources} if result else set[str]()
+        is_new = not found <= known
+        known |= found
+    return is_new
 
 
 def _added_search(

@@ -40,7 +40,7 @@ class PlanStep(BaseModel):
 
     def without(self, step_id: int) -> PlanStep:
         """The step when another one is left out: without its output."""
-        if step_id not in self.depends_on:
+        if not self.reads(step_id):
             return self
         query = self.query and " ".join(self.query.replace(f"{{{step_id}}}", " ").split())
         rest = [number for number in self.depends_on if number != step_id]
@@ -57,7 +57,7 @@ class PlanStep(BaseModel):
             result = results.get(int(found[1]))
             if result is None or result.action in SEARCH_ACTIONS:
                 return found[0]
-            if result.step_id not in self.depends_on:
+            if not self.reads(result.step_id):
                 return found[0]
             if not result.found or (result.action == "ask_user" and self.action in SEARCH_ACTIONS):
                 return ""
@@ -130,13 +130,16 @@ class ExecutionPlan(BaseModel):
         return self.model_copy(update={"steps": [*self.steps, answer]})
 
     def depend_on_variables(self) -> ExecutionPlan:
-        """The plan in which a step depends on each step whose output its query has."""
+        """The plan in which a step depends on each step whose output its query has. An answer that
+        names no step needs all earlier ones anyway.
+        """
         answering = {each.step_id for each in self.steps if each.action not in SEARCH_ACTIONS}
         steps = list[PlanStep]()
         for step in self.steps:
             named = [int(number) for number in _VARIABLE.findall(step.query or "")]
             needed = [n for n in named if n in answering and n < step.step_id]
-            depends_on = list(dict.fromkeys([*step.depends_on, *needed]))
+            reads_all = step.action in ANSWER_ACTIONS and not step.depends_on
+            depends_on = [] if reads_all else list(dict.fromkeys([*step.depends_on, *needed]))
             steps.append(step.model_copy(update={"depends_on": depends_on}))
         return self.model_copy(update={"steps": steps})
 
