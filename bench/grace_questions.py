@@ -3,8 +3,8 @@
 `grace_sets/SET/COLLECTION/*.md` are the documents and `questions.jsonl` the questions: 20 need
 passages of different documents, 10 need one, 10 have no answer. For half of each, a person knows
 `facts` that the question does not say. They were written for this measurement: `ferry` was answered
-in the first one, and its answers were known when the prompts were changed; `energy` was written
-afterwards, from its documents alone.
+in the first one, and its answers were known when the prompts were changed; `energy` and then
+`opera` were written afterwards, each by somebody who had not seen the agent or its answers.
 """
 
 from __future__ import annotations

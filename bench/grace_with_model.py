@@ -4,7 +4,8 @@
     python -m bench grace_with_model --ask           asks the configured model for the missing ones
     python -m bench grace_with_model --ask --arm react --model-per-arm
 
-40 questions about a fictional company: `--questions energy`, or `ferry` (bench/grace_questions.py).
+40 questions about a fictional company: `--questions opera`, `energy` or `ferry`
+(bench/grace_questions.py).
 Arms: `one_search` searches for the question and answers; `react` is a loop of observing and
 deciding (`run_legacy_agent`); `grace` plans; `again` is `grace` asked a second time, after a person
 has said of each answer whether it is right, and the service has learned from that by the rules. In
