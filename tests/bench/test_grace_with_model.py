@@ -211,6 +211,6 @@ def test_results_follow_from_the_recorded_answers(database: Database) -> None:
 @each_case("file", sorted(MEASURED.glob("*.jsonl")))
 def test_earlier_measurements_have_each_question_once_for_each_arm(file: Path) -> None:
     results = load_measurement(file)
-    assert {"one_search", "react", "grace"} <= results.keys()
+    assert {"react", "grace"} <= results.keys()
     for answered in results.values():
         assert len({each.question.id for each in answered}) == len(answered) == 40
