@@ -58,6 +58,8 @@ async def test_pages_follow_each_other(api: AsyncClient) -> None:
         ("plan", [], "`plan`"),
         ("plan.created_at", "yesterday", "`created_at`"),
         ("plan.created_at", "2026-03-01T10:15:00", "`created_at`"),
+        ("plan.created_at", "0001-01-01T00:00:00+14:00", "`created_at`"),
+        ("plan.created_at", "9999-12-31T23:59:59-14:00", "`created_at`"),
         ("plan.id", "x" * 129, "`id`"),
         ("plan.protocol.arms", ["mine"], "`arms`"),
         ("plan.protocol.arms", [{}], "`arms`"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from hansei._model import Json
@@ -61,8 +61,9 @@ def _is_difference(value: Any) -> bool:
 
 def _is_time(value: Any) -> bool:
     try:
-        return datetime.fromisoformat(value).tzinfo is not None
-    except (TypeError, ValueError):
+        time = datetime.fromisoformat(value)
+        return time.tzinfo is not None and bool(time.astimezone(UTC))
+    except (TypeError, ValueError, OverflowError):  # in UTC, the year may be 0 or 10000
         return False
 
 

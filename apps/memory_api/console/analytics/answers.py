@@ -266,7 +266,8 @@ def _coverage(answer: AnswerRows) -> str:
     )
     text = N_(
         "%(share)s of %(count)s queries found a bullet that matches: %(strong)s a strong match, "
-        "%(weak)s a weak one. %(unmatched)s found none: no lesson is about such a task yet."
+        "%(weak)s a weak one. %(unmatched)s found none: a lesson is missing, or its words are too "
+        "far from the query."
     )
     share = answer.percent((strong + weak) / count)
     return answer.sentence(
@@ -275,7 +276,10 @@ def _coverage(answer: AnswerRows) -> str:
 
 
 def _uncovered_queries(answer: AnswerRows) -> str:
-    text = N_("%(count)s queries found no bullet that matches: no lesson is about such tasks yet.")
+    text = N_(
+        "%(count)s queries found no bullet that matches: a lesson is missing, or its words are too "
+        "far from the query."
+    )
     return answer.sentence(text, count=len(answer.rows))
 
 

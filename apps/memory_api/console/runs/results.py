@@ -119,7 +119,7 @@ def _describe_plan(run: Run, result: Mapping[str, Any], visit: Visit) -> Markup:
         )
         return _next_run(run, text % {"count": count}, visit)
     if result.get("known_keys"):
-        text = visit.translation.gettext("No change: %(keys)s says it already")
+        text = visit.translation.gettext("No change: already said by %(keys)s")
         return escape(text) % {"keys": _bullets(run, result["known_keys"], visit)}
     return escape(visit.translation.gettext("No change"))
 
@@ -135,12 +135,15 @@ def _describe_changes(run: Run, result: Mapping[str, Any], visit: Visit) -> Mark
         return escape(_("No change"))
     keys = _bullets(run, result["keys"], visit)
     if not playbook or not result.get("version"):
-        return escape(_("Changed: %(keys)s")) % {"keys": keys}
+        return escape(_("Created or changed: %(keys)s")) % {"keys": keys}
     version = _link(
         visit.link("playbooks", playbook, "timeline", at=result["version"]),
         _("version %(number)s") % {"number": result["version"]},
     )
-    return escape(_("Changed: %(keys)s in %(version)s")) % {"keys": keys, "version": version}
+    return escape(_("Created or changed: %(keys)s in %(version)s")) % {
+        "keys": keys,
+        "version": version,
+    }
 
 
 def _bullets(run: Run, keys: Sequence[object], visit: Visit) -> Markup:
