@@ -31,7 +31,7 @@ MAX_COLLECTIONS_TOKENS = 8_000
 TEMPLATE_COMPLEXITY = 0.5
 
 
-ORDERED = frozenset({"step_id", "depends_on", "fallback"})
+DERIVED_FIELDS = frozenset({"step_id", "depends_on", "fallback"})
 """Fields of a step that a model is not asked for. They follow from the order of the steps and from
 the tools, and are used if a model states them.
 """
@@ -145,7 +145,7 @@ async def _plan_by_model(context: PlanningContext, model: AgentModel) -> Executi
         "plan",
         values,
         temperature=context.config.llm.temperature,
-        omit=ORDERED if context.bullets else ORDERED | {"cited_bullets"},
+        omit=DERIVED_FIELDS if context.bullets else DERIVED_FIELDS | {"cited_bullets"},
     )
     max_steps = context.config.planner.max_steps
     if len(planned.steps) > max_steps:

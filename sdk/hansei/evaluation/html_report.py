@@ -40,7 +40,7 @@ def format_html(report: Json) -> str:
         f'<p class="plan">{escape(plan_line(report))}</p>',
         "<h2>Learning curve</h2>",
         _chart(report),
-        *(_section(section) for section in sections(report) if section.title != "Learning curve"),
+        *(_section(section) for section in sections(report, with_curve=False)),
         "</html>",
     ]
     return "\n".join(parts) + "\n"

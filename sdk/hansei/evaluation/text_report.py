@@ -26,8 +26,14 @@ class Section:
     lines: Sequence[str] = ()
 
 
-def sections(report: Json, _: Translate = str, *, max_ids: int = MAX_SHOWN_IDS) -> list[Section]:
-    """The tables of a report, in the language of `_`."""
+def sections(
+    report: Json,
+    _: Translate = str,
+    *,
+    max_ids: int = MAX_SHOWN_IDS,
+    with_curve: bool = True,
+) -> list[Section]:
+    """The tables of a report, in the language of `_`. `with_curve` is false if a chart shows it."""
     made = [
         _accuracy(report, _),
         _comparisons(report, _),
@@ -38,7 +44,7 @@ def sections(report: Json, _: Translate = str, *, max_ids: int = MAX_SHOWN_IDS) 
         _advice(report, _),
         _costs(report, _),
         _learning(report, _),
-        _curve(report, _),
+        *([_curve(report, _)] if with_curve else []),
         _failures(report, _),
     ]
     return [section for section in made if section.rows or section.lines]

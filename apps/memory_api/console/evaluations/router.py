@@ -61,7 +61,6 @@ async def show_evaluation(
 ) -> Response:
     found = await get_evaluation_report(report_id, session, caller)
     report, translate = found.report, visit.translation.gettext
-    tables = sections(report, translate, max_ids=MAX_TASK_IDS)
     return render_page(
         visit,
         "evaluations/report.html",
@@ -70,7 +69,7 @@ async def show_evaluation(
         notes=find_notes(report, translate),
         plan=plan_line(report, translate),
         curve=_draw_curve(report, visit.translation),
-        sections=[table for table in tables if table.title != translate("Learning curve")],
+        sections=sections(report, translate, max_ids=MAX_TASK_IDS, with_curve=False),
     )
 
 
