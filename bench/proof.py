@@ -57,7 +57,8 @@ def make_report(recordings: Path = RECORDINGS) -> Report:
     report = Report("proof", ABOUT)
     columns = ("run", "arm", "conventions", "controls", "difference", "p", "tokens")
     report.table("arms", "Held-out tasks", *columns)
-    report.table("learning", "Learning", "run", "traces", "model calls for a trace", "bullets")
+    columns = ("run", "traces", "right", "model calls for a trace", "bullets")
+    report.table("learning", "Learning: the stream of `hansei`", *columns)
     columns = ("advice", "conventions", "controls", "model calls", "input tokens", "bullets")
     report.table("batches", "Runs in one prompt, and the heading of the advice", *columns)
     with lzma.open(recordings / "batches.jsonl.xz", "rt") as lines:
@@ -91,7 +92,8 @@ def add_variant(report: Report, variant: Json) -> None:
 
 def add_rows(report: Report, run: str, folder: Path) -> None:
     """The rows of one run. Raises `ValueError` if a score cannot be repeated."""
-    answers = [a for a in rescored(folder) if a["phase"] == "held_out"]
+    every = list(rescored(folder))
+    answers = [a for a in every if a["phase"] == "held_out"]
     control_ids: set[str] = set()
     if find_scorer(folder) is None:
         control_ids = {a["task_id"] for a in answers if is_control(a["task_id"])}
@@ -114,7 +116,9 @@ def add_rows(report: Report, run: str, folder: Path) -> None:
         )
     if learning := result["learning"]:
         calls = f"{learning['calls_per_trace']:.2f}"
-        report.row("learning", run, learning["traces"], calls, learning["bullets"])
+        stream = [a for a in every if a["phase"] == "stream" and a["arm"] == "hansei"]
+        share = f"{100 * sum(a['score'] for a in stream) / max(len(stream), 1):.0f} %"
+        report.row("learning", run, learning["traces"], share, calls, learning["bullets"])
 
 
 def find_scorer(folder: Path) -> Callable[[Json], float] | None:

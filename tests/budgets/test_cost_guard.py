@@ -15,8 +15,8 @@ from memory_api.budgets.accounting import AccountedLLM, ModelAccounting, estimat
 from memory_api.budgets.tables import BudgetReservationRow
 from memory_api.llm.circuit_breaker import CircuitBreakers
 from memory_api.llm.errors import LLMOverBudget, LLMUnpriced
-from memory_api.llm.prices import price_usd
 from memory_api.llm.registry import open_llm
+from memory_api.llm.wrappers import price_usd
 from memory_api.runs.lifecycle import MAX_POSTPONED_AGE
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime

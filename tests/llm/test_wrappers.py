@@ -26,9 +26,8 @@ from memory_api.llm.errors import (
     LLMTimeout,
 )
 from memory_api.llm.port import LLM, LLMRequest, Message, TokenUsage
-from memory_api.llm.prices import price_usd
 from memory_api.llm.registry import open_llm
-from memory_api.llm.wrappers import FallbackLLM, RetryingLLM
+from memory_api.llm.wrappers import FallbackLLM, RetryingLLM, price_usd
 from tests.support.ledger import Broke, MemoryAccounting
 from tests.support.stub_provider import (
     StubProvider,

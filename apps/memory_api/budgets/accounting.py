@@ -30,9 +30,8 @@ from memory_api.core.db import Sessions
 from memory_api.core.db_errors import is_transient
 from memory_api.llm.errors import LLMError, LLMOverBudget, LLMTimeout
 from memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper, TokenUsage
-from memory_api.llm.prices import price_usd
 from memory_api.llm.stored_replies import insert_stored_reply
-from memory_api.llm.wrappers import release_slot
+from memory_api.llm.wrappers import price_usd, release_slot
 from memory_api.text.terms import estimate_tokens
 
 log = structlog.get_logger(__name__)

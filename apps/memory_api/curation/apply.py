@@ -25,12 +25,7 @@ from memory_api.curation.contradictions import (
 from memory_api.curation.decision_log import save_decisions
 from memory_api.curation.proven import retain_proven_texts
 from memory_api.curation.rebase import CurrentPlaybook, rebase_plan
-from memory_api.curation.schemas import (
-    ApplyResult,
-    CurationPlan,
-    Decisions,
-    sources_of,
-)
+from memory_api.curation.schemas import ApplyResult, CurationPlan, Decisions, sources_of
 from memory_api.memories.index.drafts import fingerprint
 from memory_api.memories.schemas import MemoryStatus
 from memory_api.playbooks.bullet_rows import to_bullet, to_state

@@ -16,10 +16,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.curation.apply import apply_plan
-from memory_api.curation.capacity import (
-    archive_over_capacity,
-    find_bullets_over_capacity,
-)
+from memory_api.curation.capacity import archive_over_capacity, find_bullets_over_capacity
 from memory_api.curation.consolidation.consolidate import (
     ConsolidationResult,
     consolidate_if_due,
@@ -31,12 +28,7 @@ from memory_api.curation.queries import (
     list_playbooks_to_clean_up,
     list_rejected_merges,
 )
-from memory_api.curation.schemas import (
-    ApplyResult,
-    CurationPlan,
-    ProposedChange,
-    new_delta,
-)
+from memory_api.curation.schemas import ApplyResult, CurationPlan, ProposedChange, new_delta
 from memory_api.playbooks.deltas import MAX_DELTAS
 from memory_api.playbooks.editing.edits import require_playbook
 from memory_api.playbooks.inbox.queries import get_curation

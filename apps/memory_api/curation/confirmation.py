@@ -26,12 +26,7 @@ from memory_api.playbooks.models import Bullet, DeltaContextItem
 from memory_api.playbooks.queries import find_bullets
 from memory_api.playbooks.state import PlaybookState
 from memory_api.playbooks.verdicts.quarantine import set_status
-from memory_api.text.quotations import (
-    find_addresses,
-    has_address,
-    is_word,
-    without_quotation_marks,
-)
+from memory_api.text.quotations import find_addresses, has_address, is_word, without_quotation_marks
 from memory_api.traces.duplicates import MIN_INDEPENDENT_TRACES, count_independent_traces
 
 WAITING_REASON = (

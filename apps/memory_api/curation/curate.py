@@ -12,21 +12,11 @@ from uuid import UUID
 import structlog
 
 from memory_api.curation.context import CurationContext, embed_lessons, load_context
-from memory_api.curation.model_output import (
-    ModelCuration,
-    find_problem,
-    validate_operations,
-)
+from memory_api.curation.model_output import ModelCuration, find_problem, validate_operations
 from memory_api.curation.prompt import NAME, build_messages, group_equal_lessons
 from memory_api.curation.rebase import drop_inapplicable
 from memory_api.curation.rules import decide_by_rules
-from memory_api.curation.schemas import (
-    CurationPlan,
-    Decisions,
-    KnownLesson,
-    Lesson,
-    ProposedChange,
-)
+from memory_api.curation.schemas import CurationPlan, Decisions, KnownLesson, Lesson, ProposedChange
 from memory_api.llm.errors import LLMError, may_use_rules
 from memory_api.llm.model_session import ModelSession
 from memory_api.llm.structured_output import request_structured

@@ -34,11 +34,7 @@ from memory_api.curation.schemas import (
     new_delta,
 )
 from memory_api.playbooks.models import TRIAL, Bullet, DeltaContextItem, DeltaType
-from memory_api.text.quotations import (
-    find_quotations_of,
-    without_quotation_marks,
-    words_of_name,
-)
+from memory_api.text.quotations import find_quotations_of, without_quotation_marks, words_of_name
 
 MAX_OPERATIONS = 50
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,100}-\d{1,120}|kpt_\d{1,120}")

@@ -9,13 +9,7 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field
 
-from memory_api.core.schemas import (
-    Page,
-    ResponseModel,
-    UnitFloat,
-    UtcDatetime,
-    with_examples,
-)
+from memory_api.core.schemas import Page, ResponseModel, UnitFloat, UtcDatetime, with_examples
 from memory_api.llm.errors import LLMError
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow

@@ -26,13 +26,7 @@ from memory_api.evaluation.schemas import (
     EvaluatorResult,
     best_score,
 )
-from memory_api.llm.errors import (
-    LLMError,
-    LLMRefused,
-    LLMTruncated,
-    LLMUnparseable,
-    may_use_rules,
-)
+from memory_api.llm.errors import LLMError, LLMRefused, LLMTruncated, LLMUnparseable, may_use_rules
 from memory_api.runtime import Runtime
 from memory_api.text.excerpts import excerpt
 from memory_api.trace_analysis.parser import parse_trace

@@ -40,13 +40,7 @@ from memory_api.evaluation.schemas import (
 )
 from memory_api.text.excerpts import excerpt
 from memory_api.trace_analysis.failures import detect_failure
-from memory_api.traces.schemas import (
-    Event,
-    EventType,
-    OutcomeConflict,
-    OutcomeType,
-    ReflectMode,
-)
+from memory_api.traces.schemas import Event, EventType, OutcomeConflict, OutcomeType, ReflectMode
 
 BASE_IMPORTANCE = {
     OutcomeType.ERROR: 0.7,

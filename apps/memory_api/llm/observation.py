@@ -17,7 +17,7 @@ from memory_api.core.metrics import LLM_CALLS, LLM_DURATION, count_llm_reply
 from memory_api.core.tracing import is_tracing, mark_failed, span
 from memory_api.llm.errors import LLMError
 from memory_api.llm.port import LLMReply, LLMRequest, LLMWrapper
-from memory_api.llm.prices import price_usd
+from memory_api.llm.wrappers import price_usd
 
 PROVIDER_NAMES = {
     "openai": "openai",

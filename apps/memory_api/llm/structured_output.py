@@ -4,9 +4,10 @@ and ask again once if it is not valid. The order of attempts is that of spec 4 (
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar, cast
@@ -25,6 +26,8 @@ MAX_ANSWER_CHARACTERS = 200_000
 MAX_INLINE_REPAIR_CHARACTERS = 1_000
 """json-repair takes quadratic time: hostile texts of this length up to 0.3 s."""
 REPAIR_SECONDS = 5.0
+MAX_WORDS = 10
+MAX_WORD_LENGTH = 64
 _FENCE = "```"
 # An object starts with a key or is empty. A brace in prose, as in "{x, y}", does not match.
 _OBJECT_START = re.compile(r'\{\s{0,64}["}]')
@@ -353,3 +356,30 @@ def _strict(schema: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not strict.keys() & {"type", "anyOf", "enum", "const"}:
         raise ValueError(f"A strict schema cannot express {where}, which has no type.")
     return strict
+
+
+def clean_words(value: Any) -> list[str]:
+    """Tags or keywords, each once and shortened: an index of the database has no long ones."""
+    words = (item.strip(" #\"'")[:MAX_WORD_LENGTH].strip() for item in to_list(value))
+    return list(dict.fromkeys(word for word in words if word))[:MAX_WORDS]
+
+
+def to_list(value: Any) -> list[str]:
+    """The texts of a list, of a printed Python list, or of a text with commas."""
+    if isinstance(value, str):
+        return to_list(_parse_printed_list(value))
+    if isinstance(value, list | tuple):
+        items = cast("Iterable[Any]", value)
+        return [str(item) for item in items if isinstance(item, str | int | float)]
+    return []
+
+
+def _parse_printed_list(text: str) -> list[Any]:
+    if text.strip().startswith("["):
+        try:
+            value: Any = ast.literal_eval(text.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            value = None
+        if isinstance(value, list):
+            return cast("list[Any]", value)
+    return [part for part in re.split("[,、，]", text.strip(" []")) if part.strip()]

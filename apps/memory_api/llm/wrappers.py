@@ -1,4 +1,4 @@
-"""Wrappers of models: fallback, retry, concurrency limit, usage meter."""
+"""Wrappers of models: fallback, retry, concurrency limit, usage meter and prices."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
+from decimal import Decimal
 from typing import Any, Self
+
+import genai_prices
 
 from memory_api.core.telemetry import get_logger
 from memory_api.llm.deadline import remaining_seconds
 from memory_api.llm.errors import LLMBadRequest, LLMError
-from memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper
-from memory_api.llm.prices import price_usd
+from memory_api.llm.port import LLM, LLMReply, LLMRequest, LLMWrapper, TokenUsage
 
 log = get_logger(__name__)
 
@@ -161,6 +163,38 @@ class ConcurrencyLimitedLLM(LLMWrapper):
         finally:
             slot.release()
             _slot.reset(token)
+
+
+_PROVIDER_IDS = {
+    "openai": "openai",
+    "azure": "azure",
+    "anthropic": "anthropic",
+    "bedrock": "aws",
+}
+
+
+def price_usd(usage: TokenUsage, *, provider: str, model: str, endpoint: str) -> Decimal | None:
+    """The price in US dollars; None if the table does not have the model at this provider.
+
+    A compatible server is looked up by its URL and not only by the model name, because an open
+    model on an own server costs nothing.
+    """
+    priced_usage = genai_prices.Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cached_input_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    try:
+        if provider in _PROVIDER_IDS:
+            price = genai_prices.calc_price(
+                priced_usage, model, provider_id=_PROVIDER_IDS[provider]
+            )
+        else:
+            price = genai_prices.calc_price(priced_usage, model, provider_api_url=endpoint)
+    except LookupError:
+        return None
+    return price.total_price
 
 
 class MeteredLLM(LLMWrapper):

@@ -23,8 +23,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from memory_api.core.db import current_tenant_id, transaction_time
 from memory_api.core.secret_redaction import redact
 from memory_api.core.statements import fetch_rows, load_statement
-from memory_api.llm.answer_lists import clean_words
 from memory_api.llm.errors import LLMError
+from memory_api.llm.structured_output import clean_words
 from memory_api.maintenance.episodes import (
     Episode,
     ask_about_episodes,

@@ -14,12 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from memory_api.llm.untrusted_text import (
-    distribute_budget,
-    fence_text,
-    fit_pieces,
-    fit_text,
-)
+from memory_api.llm.untrusted_text import distribute_budget, fence_text, fit_pieces, fit_text
 from memory_api.reflection.trace_text import (
     MIN_PIECES_TOKENS,
     EventPiece,

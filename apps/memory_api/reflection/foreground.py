@@ -73,19 +73,16 @@ async def reflect_in_foreground(
         request.step.kind, request.input, request.wait, request.trace_id, request.is_answered_by
     )
     started = await start_run_for_trace(runtime, caller, request.trace, options)
+    run = started.run
     if started.is_duplicate:
-        run = await _find_readable_run(runtime, started.run)
+        run = await _find_readable_run(runtime, run)
         if run.state == "done":
             return _to_response(request, run.result, duplicate=True)
-        return cast(
-            Response, _accepted_response(started.trace_id, run, sanitized=request.sanitized)
-        )
-    if not request.wait:
-        return cast(
-            Response, _accepted_response(started.trace_id, started.run, sanitized=request.sanitized)
-        )
+    if started.is_duplicate or not request.wait:
+        accepted = _accepted_response(started.trace_id, run, sanitized=request.sanitized)
+        return cast(Response, accepted)
     try:
-        result = await execute_in_foreground(runtime, started.run, request.step, request.prefer)
+        result = await execute_in_foreground(runtime, run, request.step, request.prefer)
     except LLMError as error:
         is_final = isinstance(error, LLMOverBudget)
         if is_final or request.empty_response is None or settings.on_model_failure == "fail":

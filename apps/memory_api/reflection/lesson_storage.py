@@ -20,16 +20,8 @@ from memory_api.core.secret_redaction import redact_value
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.core.tenant_locks import acquire_tenant_locks
 from memory_api.memories.editing import rewrite_memory
-from memory_api.memories.index.drafts import (
-    ADVICE_KINDS,
-    PreparedMemory,
-    prepare_memories,
-)
-from memory_api.memories.index.scopes import (
-    ScopeAddress,
-    find_scopes,
-    kind_scope,
-)
+from memory_api.memories.index.drafts import ADVICE_KINDS, PreparedMemory, prepare_memories
+from memory_api.memories.index.scopes import ScopeAddress, find_scopes, kind_scope
 from memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
 from memory_api.memories.queries import (
     NewLink,
@@ -43,11 +35,7 @@ from memory_api.memories.search.query import SearchFilters, SearchHit
 from memory_api.memories.search.search import embed_query, search_in_session
 from memory_api.memories.tables import MemoryRow
 from memory_api.reflection.lesson_drafts import reflection_drafts
-from memory_api.reflection.outside_text import (
-    OutsideTexts,
-    confirm_repeated_advice,
-    guard_lessons,
-)
+from memory_api.reflection.outside_text import OutsideTexts, confirm_repeated_advice, guard_lessons
 from memory_api.reflection.schemas import QueryReflectionsRequest, ReflectionResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime

@@ -25,7 +25,7 @@ from pydantic import (
 
 from memory_api.core.secret_redaction import redact
 from memory_api.core.telemetry import get_logger
-from memory_api.llm.answer_lists import clean_words, to_list
+from memory_api.llm.structured_output import clean_words, to_list
 from memory_api.playbooks.citations import resolve_citations
 from memory_api.playbooks.models import VerdictTag
 from memory_api.reflection.schemas import CauseKind

@@ -21,12 +21,7 @@ from memory_api.llm.errors import LLMCircuitOpen, LLMOverBudget
 from memory_api.llm.model_session import ModelSession
 from memory_api.memories.index.drafts import PreparedMemory, prepare_memories
 from memory_api.memories.index.writer import ensure_scopes_and_labels, insert_memories
-from memory_api.memories.queries import (
-    NewLink,
-    add_links,
-    confirm_memories,
-    find_memory_id,
-)
+from memory_api.memories.queries import NewLink, add_links, confirm_memories, find_memory_id
 from memory_api.playbooks.editing.transaction import create_missing_playbook
 from memory_api.playbooks.inbox.inbox import add_lessons
 from memory_api.playbooks.queries import get_playbook

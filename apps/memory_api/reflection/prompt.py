@@ -42,9 +42,7 @@ from memory_api.text.terms import estimate_tokens
 from memory_api.trace_analysis.analyze import ReflectionContext
 from memory_api.trace_analysis.calls import agent_steps
 from memory_api.trace_analysis.facts import Fact, FactKind, facts_of
-from memory_api.trace_analysis.ground_truth import (
-    states_answer,
-)
+from memory_api.trace_analysis.ground_truth import states_answer
 from memory_api.traces.schemas import OutcomeType
 
 PROMPT_BY_OUTCOME = {

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from memory_api.api.deps import (
-    PreferHeader,
-    Reader,
-    Reservation,
-    RuntimeDep,
-    Sanitized,
-    Writer,
-)
+from memory_api.api.deps import PreferHeader, Reader, Reservation, RuntimeDep, Sanitized, Writer
 from memory_api.api.problems import Responses, problems
 from memory_api.api.route import LargeBodyRoute
 from memory_api.core.schemas import body_example

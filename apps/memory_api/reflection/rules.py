@@ -14,10 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memory_api.reflection.fact_text import (
-    fact_sentences,
-    render,
-)
+from memory_api.reflection.fact_text import fact_sentences, render
 from memory_api.reflection.schemas import ReflectionResult
 from memory_api.text.excerpts import excerpt
 from memory_api.text.quotations import is_safe_name, safe_quotation, safe_quotations

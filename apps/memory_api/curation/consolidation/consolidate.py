@@ -20,22 +20,10 @@ from memory_api.curation.consolidation.model_output import (
     ConsolidationEvidence,
     validate_consolidation,
 )
-from memory_api.curation.consolidation.prompt import (
-    NAME,
-    build_messages,
-    pack_groups,
-)
+from memory_api.curation.consolidation.prompt import NAME, build_messages, pack_groups
 from memory_api.curation.content_checks import is_too_long
-from memory_api.curation.context import (
-    NearbyBullet,
-    embed_texts,
-    find_nearest_bullets,
-    to_nearby,
-)
-from memory_api.curation.model_output import (
-    ModelCuration,
-    find_long_texts,
-)
+from memory_api.curation.context import NearbyBullet, embed_texts, find_nearest_bullets, to_nearby
+from memory_api.curation.model_output import ModelCuration, find_long_texts
 from memory_api.curation.queries import (
     count_tasks,
     list_active_bullets,

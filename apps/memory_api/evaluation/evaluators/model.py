@@ -27,12 +27,7 @@ from memory_api.evaluation.schemas import (
 from memory_api.llm.port import LLM, LLMRequest
 from memory_api.llm.prompts import Prompt, PromptMessages, split_cacheable_prefix
 from memory_api.llm.structured_output import request_structured, schema_text
-from memory_api.llm.untrusted_text import (
-    PromptPiece,
-    fence_text,
-    fit_pieces,
-    fit_text,
-)
+from memory_api.llm.untrusted_text import PromptPiece, fence_text, fit_pieces, fit_text
 from memory_api.llm.wrappers import MeteredLLM
 from memory_api.runtime import load_tenant_prompt
 from memory_api.text.excerpts import excerpt

@@ -18,7 +18,7 @@ from memory_api.core.ids import new_id
 from memory_api.core.secret_redaction import redact
 from memory_api.curation.curate import curate
 from memory_api.curation.schemas import CurationPlan, Lesson
-from memory_api.llm.answer_lists import clean_words
+from memory_api.llm.structured_output import clean_words
 from memory_api.llm.untrusted_text import fence_text
 from memory_api.maintenance.dreaming.context import ACTOR, MAX_STATEMENTS, ProjectInput
 from memory_api.maintenance.episodes import (

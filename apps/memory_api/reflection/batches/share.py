@@ -31,17 +31,15 @@ from memory_api.llm.port import LLMReply
 from memory_api.llm.prompts import load_prompt
 from memory_api.llm.structured_output import request_structured
 from memory_api.playbooks.models import VerdictTag
-from memory_api.reflection.batches.model_output import (
-    BatchReflection,
-    BatchRule,
-    RunReflection,
-    reflections_by_run,
-)
 from memory_api.reflection.batches.prompt import (
     BatchMember,
     BatchPrompt,
+    BatchReflection,
+    BatchRule,
+    RunReflection,
     build_batch_prompt,
     name_of_run,
+    reflections_by_run,
 )
 from memory_api.reflection.context import (
     ReflectionInput,

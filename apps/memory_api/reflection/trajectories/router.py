@@ -25,10 +25,7 @@ from memory_api.reflection.trajectories.schemas import (
     ReflectOnTrajectoryRequest,
     ReflectOnTrajectoryResponse,
 )
-from memory_api.reflection.trajectories.step import (
-    TRAJECTORY,
-    TrajectoryLearner,
-)
+from memory_api.reflection.trajectories.step import TRAJECTORY, TrajectoryLearner
 from memory_api.traces.intake import StartedRun
 from memory_api.traces.schemas import CreateTraceRequest
 from memory_api.traces.storage import content_external_id

@@ -12,10 +12,7 @@ from memory_api.reflection.context import ReflectionInput
 from memory_api.reflection.schemas import ModelFailure, ReflectionResult
 from memory_api.reflection.step import Lessons, SavedLessons, TraceLearner
 from memory_api.reflection.trajectories.conversion import to_insight
-from memory_api.reflection.trajectories.schemas import (
-    BulletEvaluation,
-    ReflectOnTrajectoryResponse,
-)
+from memory_api.reflection.trajectories.schemas import BulletEvaluation, ReflectOnTrajectoryResponse
 from memory_api.runs.tables import RunRow
 
 TRAJECTORY = "trajectory"
