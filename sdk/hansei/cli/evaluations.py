@@ -64,9 +64,7 @@ def run_demo(
         protocol = replace(protocol, arms=("none", "icl", "examples"))
     tasks = [Task(**task) for task in demo.make_tasks()]
     plan = make_plan(tasks, protocol, agent=demo.AGENT)
-    folder = output or evaluate.default_folder(plan)
-    evaluate.start(plan, folder)
-    _run(plan, folder, LIMITS, as_json=as_json)
+    _run(plan, output or evaluate.default_folder(plan), LIMITS, as_json=as_json)
 
 
 @evaluation_commands.command("run")
@@ -80,7 +78,11 @@ def run_evaluation(
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option(help="Command that answers one task, or module:function.", metavar="COMMAND"),
+        typer.Option(
+            help="Command that answers one task, or module:function. No shell runs it: write"
+            ' "env KEY=… python agent.py" to set a variable.',
+            metavar="COMMAND",
+        ),
     ] = None,
     scorer: Annotated[
         str | None,
@@ -151,7 +153,8 @@ def run_evaluation(
         Path | None, typer.Option(help="Continue the run of this folder.", metavar="FOLDER")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the tasks and show the plan; call nothing.")
+        bool,
+        typer.Option("--dry-run", help="Check tasks and commands, show the plan; call nothing."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -201,9 +204,7 @@ def run_evaluation(
     if dry_run:
         _show_plan(plan, limits, as_json=as_json)
         return
-    folder = output or evaluate.default_folder(plan)
-    evaluate.start(plan, folder)
-    _run(plan, folder, limits, as_json=as_json)
+    _run(plan, output or evaluate.default_folder(plan), limits, as_json=as_json)
 
 
 @evaluation_commands.command("report")

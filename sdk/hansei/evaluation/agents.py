@@ -8,11 +8,12 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -32,6 +33,8 @@ MAX_USAGE = 1e12
 STOPPED = "stopped"
 """The message of a call that `Commands.stop` ended."""
 OUTCOMES = ("success", "failure", "partial", "timeout", "error")
+ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
+"""The first word of a command that needs a shell, such as `KEY=… python agent.py`."""
 FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 Function = Callable[[Json], Any]
@@ -152,17 +155,38 @@ def load_function(name: str) -> Function | None:
         sys.path.pop(0)
 
 
+def require_program(command: str) -> None:
+    """Raises `EvaluationError` if the command cannot start."""
+    try:
+        program, *_ = shlex.split(command) or [""]
+    except ValueError as error:
+        raise EvaluationError(f"Cannot start `{command}`: {error}.") from error
+    if shutil.which(program) is None:
+        reason = f"'{program}' is no executable program, and no shell runs the command."
+        if ASSIGNMENT.match(program):
+            reason = f"no shell runs the command. Pass `env {command}`."
+        raise EvaluationError(f"Cannot start `{command}`: {reason}")
+
+
 def make_agent(agent: str | Function, commands: Commands) -> Function:
     function = load_function(agent) if isinstance(agent, str) else agent
     if function is not None:
         return function
     command = cast("str", agent)
+    require_program(command)
     return lambda request: commands.run(command, request)
 
 
-def make_scorer(scorer: str | Callable[..., Any] | None, commands: Commands) -> Scorer:
+def make_scorer(
+    scorer: str | Callable[..., Any] | None, tasks: Iterable[Task], commands: Commands
+) -> Scorer:
     """Scores with the task's own scorer, the given one, or `expected`."""
     function = load_function(scorer) if isinstance(scorer, str) else scorer
+    programs = {task.scorer for task in tasks if task.scorer}
+    if isinstance(scorer, str) and function is None:
+        programs.add(scorer)
+    for program in programs:
+        require_program(program)
 
     def score(task: Task, result: Json) -> Score:
         document = {**task.to_json(), **result, "task_id": task.id}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from hansei._model import Json
+from hansei.evaluation.agents import Commands, make_agent, make_scorer
 from hansei.evaluation.memory import CHARACTERS_PER_TOKEN
 from hansei.evaluation.plan import Arm, Call, Plan
 from hansei.evaluation.tasks import score_by_match
@@ -14,7 +15,13 @@ DEFAULT_TOKEN_BUDGET = 2_000
 
 
 def describe_run(plan: Plan) -> Json:
-    """The plan, the size of each arm, and the tasks whose right answer scores as wrong."""
+    """The plan, the size of each arm, and the tasks whose right answer scores as wrong. Raises
+    `EvaluationError` if the agent or a scorer cannot start.
+    """
+    commands = Commands(timeout=0)
+    if plan.agent:
+        make_agent(plan.agent, commands)
+    make_scorer(plan.scorer, plan.tasks, commands)
     checked = [task for task in plan.tasks if task.expected is not None and task.match != "regex"]
     calls = [call for block in plan.blocks() for call in block.calls]
     wrong = [t.id for t in checked if score_by_match(t, t.expected, None).value < 1]

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from hansei.evaluation.agents import Commands, Function, make_agent, make_scorer
 from hansei.evaluation.html_report import format_html
 from hansei.evaluation.memory import Memory
 from hansei.evaluation.plan import PLAN_FILE, Plan, Protocol, load_plan, make_plan
+from hansei.evaluation.records import PRICES_FILE, RecordFile, read_prices
 from hansei.evaluation.report import build_report
 from hansei.evaluation.runner import Limits, Progress, Runner
 from hansei.evaluation.tasks import parse_tasks, read_tasks
@@ -67,8 +68,6 @@ def evaluate(
         if stored.to_json()["repeated_sha256"] != plan.to_json()["repeated_sha256"]:
             raise EvaluationError(f"{target} has an evaluation of other tasks or options.")
         plan = stored
-    else:
-        start(plan, target)
     return run(
         plan,
         target,
@@ -98,7 +97,7 @@ def default_folder(plan: Plan) -> Path:
     return Path("hansei-eval") / plan.id
 
 
-def start(plan: Plan, folder: Path) -> None:
+def _start(plan: Plan, folder: Path) -> None:
     """Write the plan. Raises `EvaluationError` if the folder has one."""
     if (folder / PLAN_FILE).exists():
         raise EvaluationError(f"{folder} already has an evaluation. Pass --resume {folder}.")
@@ -119,22 +118,28 @@ def run(
     client: Hansei | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> Json:
-    """Make the calls of the plan that are missing, and return the report. Raises `Stopped`."""
+    """Make the calls of the plan that are missing, and return the report. Raises `Stopped`, and
+    without a trace in the folder, `HanseiError` if the agent or a client cannot start.
+    """
     limits = limits or Limits()
     commands = Commands(limits.timeout)
     with ExitStack() as stack:
-        stack.enter_context(_lock(folder))
         memory = Memory(plan, None)
         if memory.uses_service:
             memory = Memory(plan, client or stack.enter_context(hansei.Hansei()))
+        called = make_agent(agent or plan.agent, commands)
+        scored = make_scorer(scorer or plan.scorer, plan.tasks, commands)
+        if plan.stored_sha256 is None:
+            _start(plan, folder)
+        stack.enter_context(_lock(folder))
         runner = Runner(
             plan,
             folder,
-            agent=make_agent(agent or plan.agent, commands),
-            scorer=make_scorer(scorer or plan.scorer, commands),
+            agent=called,
+            scorer=scored,
             memory=memory,
             commands=commands,
-            limits=limits,
+            limits=_with_prices(limits, folder),
             on_progress=on_progress,
         )
         try:
@@ -144,6 +149,17 @@ def run(
                 write_report(folder)
             raise
         return write_report(folder)
+
+
+def _with_prices(limits: Limits, folder: Path) -> Limits:
+    """The limits with the prices of an earlier call for this folder, unless they have others."""
+    stored = read_prices(folder)
+    given = {"input_price": limits.input_price, "output_price": limits.output_price}
+    prices = stored | {name: price for name, price in given.items() if price is not None}
+    limits = replace(limits, **prices)
+    if limits.has_prices and prices != stored:
+        RecordFile(folder / PRICES_FILE).append(prices)
+    return limits
 
 
 def write_report(folder: Path) -> Json:

@@ -13,7 +13,7 @@ from hansei._model import Json
 from hansei.errors import EvaluationError
 from hansei.recording.encoding import to_json
 
-ANSWERS_FILE, LEARNING_FILE = "answers.jsonl", "learning.jsonl"
+ANSWERS_FILE, LEARNING_FILE, PRICES_FILE = "answers.jsonl", "learning.jsonl", "prices.jsonl"
 MAX_NUMBER = 10**15
 """Of an amount, of whatever it is. None is negative."""
 Form = Any
@@ -47,6 +47,7 @@ _LEARNING: Mapping[str, Form] = {
     "usage": USAGE,
     "seconds": float,
 }
+_PRICES: Mapping[str, Form] = dict.fromkeys(("input_price", "output_price"), float)
 
 
 def matches(value: Any, form: Form) -> bool:
@@ -100,6 +101,14 @@ def read_answers(folder: Path) -> Iterator[Json]:
 def read_learning(folder: Path) -> Iterator[Json]:
     """The records of what was learned. Raises `EvaluationError` for a damaged one."""
     return _read_records(folder / LEARNING_FILE, _LEARNING, {"waiting": 0, "helpful": None})
+
+
+def read_prices(folder: Path) -> dict[str, float]:
+    """The prices that the last call for this folder used, if any. Raises `EvaluationError` for
+    damaged ones.
+    """
+    records = list(_read_records(folder / PRICES_FILE, _PRICES))
+    return {name: records[-1][name] for name in _PRICES} if records else {}
 
 
 def _read_records(

@@ -14,6 +14,7 @@ from typing import Any
 from hansei._model import Json
 from hansei.errors import EvaluationError, HanseiError
 from hansei.evaluation.agents import (
+    MAX_USAGE,
     STOPPED,
     Answer,
     CallFailed,
@@ -49,6 +50,11 @@ class Limits:
     input_price: float | None = None
     output_price: float | None = None
     """US dollars for a million tokens, if the agent does not report `usage.usd`."""
+
+    def __post_init__(self) -> None:
+        for price in (self.input_price, self.output_price):
+            if price is not None and not 0 <= price <= MAX_USAGE:  # NaN neither
+                raise EvaluationError(f"`{price}` is no price in dollars.")
 
     @property
     def has_prices(self) -> bool:
@@ -110,6 +116,7 @@ class Runner:
         self._unscored: dict[tuple[Any, ...], Json] = {}
         self._failures_in_a_row = 0
         self._retry_failed_calls()
+        self._price_earlier_answers()
 
     def _retry_failed_calls(self) -> None:
         """A failed call is made again, unless the playbook has changed since. If only the scorer
@@ -123,6 +130,14 @@ class Runner:
                 del self._answers[key]
                 if record["answer"] is not None:
                     self._unscored[key] = record
+
+    def _price_earlier_answers(self) -> None:
+        """Store the cost of answers that were made before the prices were known."""
+        for record in self._answers.values():
+            usd = self._limits.cost(record["usage"] or {})
+            if record["usd"] is None and usd is not None:
+                record["usd"] = usd
+                self._answers_file.append(record)
 
     def run(self) -> None:
         """Raises `Stopped` if the run can be resumed, and `KeyboardInterrupt` after the second
@@ -249,12 +264,13 @@ class Runner:
         budget = self._limits.budget_usd
         if budget is None:
             return True
-        costs = [record["usd"] for record in self._records() if not record["error"]]
+        answers = [record for record in self._records() if not record["error"]]
+        costs = [record["usd"] for record in answers]
         if None in costs:
-            raise Stopped(
-                "The budget cannot be checked: the agent reports no `usage.usd`. Pass "
-                "--input-price and --output-price, and let the agent report its tokens in `usage`."
-            )
+            reason = "pass --input-price and --output-price"
+            if not all(record["usage"] for record in answers):
+                reason += ", and let the agent report its tokens in `usage`, or only `usage.usd`"
+            raise Stopped(f"The budget cannot be checked: {reason}.")
         if not costs:
             return not running  # one call shows what a call costs
         spent = self.spent()

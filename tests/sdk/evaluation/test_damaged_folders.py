@@ -30,7 +30,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evaluation")
     tasks = [Task(**task) for task in demo.make_tasks()[:6]]
     plan = make_plan(tasks, Protocol(arms=("none", "icl"), second_pass=False), agent=demo.AGENT)
-    evaluate.start(plan, folder)
     evaluate.run(plan, folder)
     (folder / "learning.jsonl").write_text(json.dumps(LEARNING) + "\n")
     assert build_report(folder)["calls"]["done"] == 12

@@ -117,13 +117,52 @@ def test_agent_that_always_fails_stops_the_run_with_one_line(code: str, reason: 
     assert len(calls()) == 5
 
 
-def test_command_that_does_not_exist() -> None:
+@pytest.mark.parametrize("option", ["--agent", "--scorer"])
+@pytest.mark.parametrize("dry", [True, False])
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("no-such-command --fast", "'no-such-command' is no executable program"),
+        ("./agent.txt", "'./agent.txt' is no executable program"),
+        ("cd here && python agent.py", "'cd' is no executable program, and no shell runs"),
+        ("MODEL=x python agent.py", "Pass `env MODEL=x python agent.py`."),
+        ("python 'agent.py", "No closing quotation"),
+        (" ", "'' is no executable program"),
+    ],
+)
+def test_command_that_cannot_start_leaves_no_folder(
+    command: str, reason: str, dry: bool, option: str
+) -> None:
+    Path("agent.txt").touch(mode=0o600)
+    tasks = [{"id": task["id"], "task": task["task"]} for task in TASKS]
+    commands = {"--agent": "env MODEL=x true", "--scorer": "true", option: command}
+    options = [part for pair in commands.items() for part in pair]
     result = run(
-        *("run", "--tasks", write_tasks(), "--agent", "no-such-command", "--arms", "none"),
-        *("--output", "out", "--retries", "0"),
+        *("run", "--tasks", write_tasks(tasks), *options, "--arms", "none", "--output", "out"),
+        *(["--dry-run"] if dry else []),
     )
     assert result.exit_code == 1
-    assert "cannot start `no-such-command`" in result.output
+    assert f"Cannot start `{command}`" in result.output
+    assert reason in " ".join(result.output.split())
+    assert not Path("out").exists()
+
+
+def test_dry_run_checks_the_scorers_of_tasks() -> None:
+    tasks = [{"id": "a", "task": "1 + 1", "scorer": "no-such-scorer"}]
+    result = run("run", "--tasks", write_tasks(tasks), "--dry-run")
+    assert result.exit_code == 1
+    assert "Cannot start `no-such-scorer`" in result.output
+
+
+def test_run_without_credentials_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HANSEI_URL", raising=False)
+    monkeypatch.delenv("HANSEI_API_KEY", raising=False)
+    result = run(
+        *("run", "--tasks", write_tasks(), "--agent", write_agent(ANSWER), "--output", "out")
+    )
+    assert result.exit_code == 1
+    assert "No credentials found" in result.output
+    assert not Path("out").exists()
 
 
 def test_failed_call_counts_as_wrong_and_is_listed() -> None:
@@ -198,8 +237,36 @@ def test_budget_stops_before_it_is_exceeded() -> None:
 def test_budget_without_known_prices_stops_after_the_first_call() -> None:
     result = run_agent(ANSWER, "--budget-usd", "1")
     assert result.exit_code == 1
-    assert "--input-price" in result.output
+    assert "let the agent report its tokens" in " ".join(result.output.split())
     assert len(calls()) == 1
+
+
+def test_resumed_run_uses_the_prices_of_the_first_call() -> None:
+    code = "print(json.dumps({'answer': 1, 'usage': {'input_tokens': 10, 'output_tokens': 2}}))"
+    prices = ("--input-price", "500", "--output-price", "2500")  # a cent for each call
+    assert run_agent(code, "--budget-usd", "0.035", *prices).exit_code == 1
+    assert len(calls()) == 3
+    resumed = run("run", "--resume", "out", "--budget-usd", "0.065")
+    assert "The budget of $0.065 is reached: $0.0600 is spent." in " ".join(resumed.output.split())
+    assert run("run", "--resume", "out", "--output-price", "7500").exit_code == 0
+    assert report()["costs"][0]["total_usd"] == pytest.approx(6 * 0.01 + 6 * 0.02)
+
+
+def test_prices_that_are_passed_later_count_for_earlier_answers() -> None:
+    code = "print(json.dumps({'answer': 1, 'usage': {'input_tokens': 10, 'output_tokens': 2}}))"
+    stopped = " ".join(run_agent(code, "--budget-usd", "1").output.split())
+    assert "cannot be checked: pass --input-price and --output-price. All" in stopped
+    prices = ("--input-price", "500", "--output-price", "2500")
+    assert run("run", "--resume", "out", "--budget-usd", "1", *prices).exit_code == 0
+    assert report()["costs"][0]["total_usd"] == pytest.approx(0.12)
+    assert len(calls()) == 12
+
+
+def test_price_that_is_no_number_is_refused() -> None:
+    result = run_agent(ANSWER, "--input-price", "inf", "--output-price", "1")
+    assert result.exit_code == 1
+    assert "`inf` is no price in dollars." in result.output
+    assert not Path("out").exists()
 
 
 def test_dry_run_calls_nothing_and_shows_the_plan() -> None:
