@@ -51,6 +51,14 @@ async def test_report_has_curve_turned_tasks_harm_and_cost(owner_of, api) -> Non
     assert "The agent did not answer within 120 seconds." in page
 
 
+async def test_shares_that_are_too_small_to_draw_are_zero(owner_of, api) -> None:
+    report = evaluation_report()
+    report["curve"] = [{"window": 1, "arms": {"none": 5e-324, "hansei": 1e-12}, "bullets": None}]
+    page = await owner_of.get(f"/console/evaluations/{await publish(api, report)}")
+    assert page.status_code == 200
+    assert "1: hansei 0 %" in page.text
+
+
 async def test_report_in_japanese(owner_of, api) -> None:
     report = evaluation_report() | {"learning": None, "curve": []}
     report["advice"][0] |= {"rendered": 0, "measures_nothing": True}

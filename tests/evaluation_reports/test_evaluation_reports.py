@@ -63,6 +63,8 @@ async def test_pages_follow_each_other(api: AsyncClient) -> None:
         ("plan.id", "x" * 129, "`id`"),
         ("plan.protocol.arms", ["mine"], "`arms`"),
         ("plan.protocol.arms", [{}], "`arms`"),
+        ("plan.protocol.arms", ["none", "none"], "`arms`"),
+        ("advice", [CREATE_EXAMPLE["report"]["advice"][0]] * 101, "`advice`"),
         ("primary", "all tasks", "`primary`"),
         ("accuracy", {"phase": "primary"}, "`accuracy`"),
         ("accuracy", [1], "`accuracy`"),
@@ -105,6 +107,9 @@ async def test_report_is_bounded_and_redacted(
     report["plan"]["agent"] = f"OPENAI_API_KEY=sk-proj-{'a1B2' * 12} python my_agent.py"
     made = await publish(api, report)
     assert "a1B2" not in (await api.get(f"{URL}/{made['id']}")).text
+    report["plan"]["agent"] = "x" * 900_000
+    made = await publish(api, report)
+    assert len(made["summary"]["agent"]) == 1_000
     monkeypatch.setattr(queries, "MAX_REPORTS", 1)
     await publish(api, report)  # replaces
     refused = await api.post(URL, json={"report": evaluation_report("second")})

@@ -18,6 +18,8 @@ MARGIN_RIGHT = 12
 MARGIN_TOP = 12
 MARGIN_BOTTOM = 28
 TICK_COUNT = 4
+MIN_RANGE = 1e-9
+"""Values that differ by less are drawn as zero: ticks have ten decimals."""
 LABEL_WIDTH = 64
 """Pixels that a label of the horizontal axis gets at least."""
 LETTER_WIDTH = 7
@@ -161,7 +163,7 @@ def nice_ticks(
     whole numbers.
     """
     low, high = min(low, 0.0), max(high, 0.0)
-    if high == low:
+    if high - low < MIN_RANGE:
         return [0.0, 1.0]
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))

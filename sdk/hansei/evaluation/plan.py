@@ -234,8 +234,9 @@ def _is_positive(value: Any) -> bool:
     return matches(value, int) and value > 0
 
 
-def _are_arms(value: Any) -> bool:
-    return matches(value, TEXTS) and bool(value) and set(value) <= set(ARMS)
+def are_arms(value: Any) -> bool:
+    """Whether a value names each of its arms once. Tables have a column for each."""
+    return matches(value, [ARMS]) and 0 < len(value) == len(set(value))
 
 
 def _has_arms(value: Any) -> bool:
@@ -262,7 +263,7 @@ _OPTIONS: Mapping[str, Form] = {
     **dict.fromkeys(("repeats", "examples"), _is_positive),
     **dict.fromkeys(("order", "feedback", "reflect"), str),
     **dict.fromkeys(("min_match", "playbook"), OPTIONAL_TEXT),
-    "arms": _are_arms,
+    "arms": are_arms,
     "second_pass": bool,
     "seed": _is_seed,
 }

@@ -7,12 +7,16 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from hansei._model import Json
-from hansei.evaluation.plan import ARMS, PHASES
+from hansei.evaluation.plan import ARMS, PHASES, are_arms
 from hansei.evaluation.records import TEXTS, Form, check_fields, matches
 
 PRIMARY_LABELS = ("held-out tasks", "stream", "stream after its first window")
 """What decides."""
 MAX_ID_LENGTH = 128
+MAX_ROWS = 100
+"""Of a table by arm. A page of reports has them all."""
+MAX_AGENT_LENGTH = 1_000
+"""Characters of the command of an agent in a summary."""
 
 
 def check_report(report: Json) -> None:
@@ -37,7 +41,7 @@ def summarize_report(report: Json) -> Json:
     ]
     return {
         "arms": report["plan"]["protocol"]["arms"],
-        "agent": report["plan"]["agent"],
+        "agent": report["plan"]["agent"][:MAX_AGENT_LENGTH],
         "primary": report["primary"],
         "accuracy": [row for row in report["accuracy"] if row["phase"] == "primary"],
         "comparisons": comparisons,
@@ -81,8 +85,8 @@ def _is_gain(value: Any) -> bool:
     )
 
 
-def _are_arms(value: Any) -> bool:
-    return matches(value, [ARMS]) and bool(value)
+def _are_few_rows(value: Any) -> bool:
+    return matches(value, [dict]) and len(value) <= MAX_ROWS
 
 
 def _are_projects(value: Any) -> bool:
@@ -101,7 +105,7 @@ _PLAN: Mapping[str, Form] = {
     **dict.fromkeys(("agent", "sha256", "repeated_sha256"), str),
 }
 _PROTOCOL: Mapping[str, Form] = {
-    "arms": _are_arms,
+    "arms": are_arms,
     "repeats": int,
     "seed": _is_seed,
     "feedback": str,
@@ -153,7 +157,8 @@ _ROWS: Mapping[str, Mapping[str, Form]] = {
 _REPORT: Mapping[str, Form] = {
     **dict.fromkeys(("plan", "tasks", "calls"), dict),
     "primary": PRIMARY_LABELS,
-    **{name: [dict] for name in _ROWS},
+    **dict.fromkeys(_ROWS, _are_few_rows),
+    **{name: [dict] for name in ("groups", "curve", "failures")},
     "learning": (dict, None),
     "total_usd": (float, None),
     "notes": TEXTS,
