@@ -29,7 +29,7 @@ async def upsert_report(session: AsyncSession, values: Mapping[str, Any]) -> Eva
     await acquire_tenant_lock(session, "evaluation_reports")
     row, tenant_id = EvaluationReportRow, current_tenant_id(session)
     added = insert(row).values(tenant_id=tenant_id, id=new_id(), **values)
-    changed = {name: added.excluded[name] for name in values} | {"published_at": func.now()}
+    changed = {name: added.excluded[name] for name in (*values, "published_at")}
     key = ["tenant_id", "project_id", "evaluation_id"]
     statement = added.on_conflict_do_update(index_elements=key, set_=changed).returning(row)
     stored = (await session.scalars(statement)).one()

@@ -216,7 +216,7 @@ where k.tenant_id = :tenant and k.revoked_at is null
 -- Traces whose reported outcome a check contradicts, and those of them where the client declared no check: an older rule decided.
 select count(*) total,
        count(*) filter (where not exists (
-           select from trace_evaluations e where e.tenant_id = t.tenant_id and e.trace_id = t.id and e.is_declared)) undeclared
+           select from trace_evaluations e where e.tenant_id = :tenant and e.trace_id = t.id and e.is_declared)) undeclared
 from traces t
 where t.tenant_id = :tenant and t.conflict is not null
 

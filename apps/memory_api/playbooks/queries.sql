@@ -100,9 +100,6 @@ limit :limit
 -- name: harmful_bullets
 -- Active bullets that may need quarantine: enough harmful verdicts, and at least one since their last release. With the verdicts on
 -- the other bullets of the playbook. Pinned bullets are excluded.
--- A client could invent traces, so a counted harmful verdict counts here once for each retrieval that handed out the bullet. Without such a
--- retrieval, verdicts that a client sends count once for each API key, and those of the service once for each trace. All verdicts of a
--- person count, and so do counts of an imported file, which have no verdicts.
 select m.key, m.helpful, m.harmful, t.helpful - m.helpful others_helpful, t.harmful - m.harmful others_harmful
 from memories m
 cross join (
@@ -112,23 +109,13 @@ cross join (
 ) t
 where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.status = 'active' and not m.pinned
   and m.harmful >= :min_harmful and m.harmful > m.helpful and m.harmful > m.harmful_at_release
-  and m.harmful >= :min_harmful + (
-    select count(*) - count(distinct case
-               when v.judge = 'human' then v.id::text
-               when r.id is not null then r.id::text
-               when v.run_id is not null then v.trace_id::text
-               else coalesce(v.actor, '')
-           end)
-    from counted_verdicts v
-    left join traces t on t.tenant_id = v.tenant_id and t.id = v.trace_id
-    left join retrievals r on r.tenant_id = v.tenant_id and r.id = coalesce(v.retrieval_id, t.retrieval_id)
-        and r.scope_id = m.scope_id and m.key = any(r.bullet_keys)
-    where v.tenant_id = :tenant and v.bullet_id = m.id and v.tag = 'harmful'
-  )
 order by m.id
 
 -- name: unproven_harmful_verdicts
--- How many of the harmful verdicts on these bullets are not credible (see `harmful_bullets`), by bullet.
+-- How many of the harmful verdicts on these bullets are not credible, by bullet.
+-- A client could invent traces, so a counted harmful verdict is credible once for each retrieval that handed out the bullet. Without such a
+-- retrieval, verdicts that a client sends count once for each API key, and those of the service once for each trace. All verdicts of a
+-- person count, and so do counts of an imported file, which have no verdicts.
 select m.key, count(*) - count(distinct case
            when v.judge = 'human' then v.id::text
            when r.id is not null then r.id::text
@@ -140,7 +127,7 @@ join memories m on m.tenant_id = v.tenant_id and m.id = v.bullet_id
 left join traces t on t.tenant_id = v.tenant_id and t.id = v.trace_id
 left join retrievals r on r.tenant_id = v.tenant_id and r.id = coalesce(v.retrieval_id, t.retrieval_id)
     and r.scope_id = m.scope_id and m.key = any(r.bullet_keys)
-where v.tenant_id = $1 and m.scope_id = $2 and m.key = any($3) and v.tag = 'harmful'
+where v.tenant_id = :tenant and m.scope_id = :scope and m.key = any(cast(:keys as text[])) and v.tag = 'harmful'
 group by m.key
 
 -- name: provenance
@@ -257,8 +244,8 @@ where m.tenant_id = :tenant and m.id = b.id
 -- name: count_reviews
 -- The playbooks of a project, with their quarantined bullets and waiting proposals.
 select p.name, p.active_count,
-       (select count(*) from memories m where m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.kind = 'bullet' and m.status = 'quarantined'),
-       (select count(*) from playbook_proposals q where q.tenant_id = p.tenant_id and q.scope_id = p.scope_id and q.state = 'waiting')
+       (select count(*) from memories m where m.tenant_id = :tenant and m.scope_id = p.scope_id and m.kind = 'bullet' and m.status = 'quarantined'),
+       (select count(*) from playbook_proposals q where q.tenant_id = :tenant and q.scope_id = p.scope_id and q.state = 'waiting')
 from playbooks p
 where p.tenant_id = :tenant and p.project_id = :project and p.deleted_at is null
 order by p.name
@@ -281,11 +268,12 @@ limit :limit
 
 -- name: served_outcomes
 -- How the agent runs ended that had one bullet in their prompt, of its last 1,000 retrievals, and how many have a verdict on it that counts.
--- A run is known as in `analytics.effects`.
+-- A run is known as in `analytics.effects`. Citus does not plan the view beside tables that compare with a constant.
+with judged as materialized (
+    select v.trace_id from counted_verdicts v where v.tenant_id = :tenant and v.bullet_id = :bullet
+)
 select count(*) run_count, count(*) filter (where t.effective_outcome = 'success') success_count,
-       count(*) filter (where exists (
-           select from counted_verdicts v where v.tenant_id = :tenant and v.bullet_id = :bullet and v.trace_id = t.id
-       )) judged_count
+       count(*) filter (where exists (select from judged j where j.trace_id = t.id)) judged_count
 from (
     select r.id from retrievals r
     where r.tenant_id = :tenant and r.scope_id = :scope and r.created_at > now() - interval '90 days' and :key = any(r.bullet_keys)

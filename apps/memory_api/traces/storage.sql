@@ -81,7 +81,7 @@ where a.tenant_id = :tenant and a.id in (select id from followers) and not exist
 -- name: copy_subjects
 -- Lessons of a trace stay when it is deleted. They get its person, so that an erasure of the person still finds them.
 update memories m
-set metadata = m.metadata || jsonb_build_object('subject', t.metadata -> 'subject')
+set metadata = jsonb_set(m.metadata, '{subject}', t.metadata -> 'subject')
 from traces t
 where t.tenant_id = :tenant and t.id = any(cast(:ids as uuid[])) and t.metadata ? 'subject'
   and m.tenant_id = :tenant and m.trace_id = t.id and m.content <> ''

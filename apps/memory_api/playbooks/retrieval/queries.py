@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import Sessions, tenant_transaction
 from memory_api.core.ids import is_signed_id
-from memory_api.core.resources import read_sql
 from memory_api.core.statements import fetch_rows, fetch_value, load_statement
 
 INSERT_RETRIEVAL = (
@@ -27,7 +26,7 @@ INSERT_RETRIEVAL = (
 RETRIEVAL_SECRET = load_statement("playbooks/queries.sql", "retrieval_secret")
 SERVED_OUTCOMES = load_statement("playbooks/queries.sql", "served_outcomes")
 SERVED_TRACES = load_statement("playbooks/queries.sql", "served_traces")
-UNPROVEN_HARMFUL_VERDICTS = read_sql("playbooks/queries.sql", "unproven_harmful_verdicts")
+UNPROVEN_HARMFUL_VERDICTS = load_statement("playbooks/queries.sql", "unproven_harmful_verdicts")
 SECRET_BYTES = 32
 MAX_CACHED_SECRETS = 10_000
 
@@ -107,7 +106,7 @@ async def count_unproven_harmful_verdicts(
     of the search: a request that waits for a second one could wait for itself.
     """
     async with tenant_transaction(connection, tenant_id):
-        rows = await connection.fetch(UNPROVEN_HARMFUL_VERDICTS, tenant_id, scope, list(keys))
+        rows = await connection.fetch(UNPROVEN_HARMFUL_VERDICTS.text, tenant_id, scope, list(keys))
     return {row["key"]: row["verdict_count"] for row in rows}
 
 

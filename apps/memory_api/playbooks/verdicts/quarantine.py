@@ -25,6 +25,7 @@ from memory_api.playbooks.usefulness import MIN_HARMFUL_VERDICTS, harm_rate, sho
 from memory_api.runtime import Runtime
 from memory_api.webhooks.outbox import WebhookEvent, add_event
 
+UNPROVEN_HARMFUL_VERDICTS = load_statement("playbooks/queries.sql", "unproven_harmful_verdicts")
 HARMFUL_BULLETS = load_statement("playbooks/queries.sql", "harmful_bullets")
 MAX_COMPARED_PROPOSALS = 200
 QUARANTINE_ACTOR = "curator"
@@ -46,10 +47,19 @@ async def find_bullets_to_quarantine(session: AsyncSession, scope: int) -> dict[
     bullets of its playbook.
     """
     parameters = {"scope": scope, "min_harmful": MIN_HARMFUL_VERDICTS}
+    rows = await fetch_rows(session, HARMFUL_BULLETS, parameters)
+    if not rows:
+        return {}
+    keys = {"scope": scope, "keys": [row.key for row in rows]}
+    unproven = {
+        row.key: row.verdict_count
+        for row in await fetch_rows(session, UNPROVEN_HARMFUL_VERDICTS, keys)
+    }
     return {
         row.key: quarantine_reason(row.helpful, row.harmful)
-        for row in await fetch_rows(session, HARMFUL_BULLETS, parameters)
-        if should_quarantine(
+        for row in rows
+        if row.harmful - unproven.get(row.key, 0) >= MIN_HARMFUL_VERDICTS
+        and should_quarantine(
             row.helpful, row.harmful, harm_rate(row.others_helpful, row.others_harmful)
         )
     }
