@@ -25,8 +25,8 @@ async def test_list_says_what_each_evaluation_found(owner_of, api) -> None:
     made = await publish_report(api)
     page = html.unescape((await owner_of.get("/console/evaluations")).text)
     assert f"/console/evaluations/{made}" in page
-    assert "BETTER. <code>hansei</code> against <code>none</code>, held-out tasks" in page
-    assert re.search(r"\+50\.0 points \(95 % interval \+26\.6 to \+67\.2\), p < \.001", page)
+    assert "Advice from Hansei helped: of 30 tasks kept out of learning, 90.0 % were right" in page
+    assert re.search(r"\(\+50\.0 points; 95 % interval \+26\.6 to \+67\.2; p < \.001\)", page)
     assert re.search(r"<code>none</code> 40\.0 % \(24\.6 % to 57\.7 %\)", page)
     assert "support" in page
     assert "$0.0555" in page
@@ -36,7 +36,9 @@ async def test_report_has_curve_turned_tasks_harm_and_cost(owner_of, api) -> Non
     made = await publish_report(api)
     page = html.unescape((await owner_of.get(f"/console/evaluations/{made}")).text)
     curve = page.split("<caption")[0]
-    assert curve.index("BETTER.") < curve.index("Learning curve")
+    assert "While it was still learning (first pass, 30 tasks): +50.0 points" in curve
+    assert "A memory that does not learn any more." in page
+    assert curve.index("Advice from Hansei helped") < curve.index("Learning curve")
     assert "2: hansei 70 %" in curve
     (changed,) = re.findall(r"Tasks that changed</h2>.*?</section>", page, re.DOTALL)
     assert "order-13" not in changed.split("icl − none")[0].split("became worse", 1)[1]
@@ -57,6 +59,18 @@ async def test_shares_that_are_too_small_to_draw_are_zero(owner_of, api) -> None
     page = await owner_of.get(f"/console/evaluations/{await publish(api, report)}")
     assert page.status_code == 200
     assert "1: hansei 0 %" in page.text
+
+
+async def test_report_of_an_older_version_is_shown(owner_of, api) -> None:
+    report = evaluation_report()
+    del report["first_pass"]
+    for row in [*report["comparisons"], *report["controls"]]:
+        del row["changes_needed"], row["changed_by_failed_call"]
+    made = await publish(api, report | {"primary": "stream after its first window"})
+    page = html.unescape((await owner_of.get(f"/console/evaluations/{made}")).text)
+    assert "of 30 tasks asked after the first lessons, 90.0 % were right with it" in page
+    assert "While it was still learning" not in page
+    assert "hansei − icl" in page
 
 
 async def test_report_in_japanese(owner_of, api) -> None:

@@ -10,7 +10,7 @@ from itertools import chain
 
 from babel.messages.extract import extract_from_dir, extract_from_file
 
-from hansei.evaluation import demo, notes, text_report
+from hansei.evaluation import demo, notes, text_report, wording
 from hansei.evaluation.plan import PHASES
 from hansei.evaluation.report_format import PRIMARY_LABELS
 from hansei.nothing_learned import (
@@ -37,11 +37,13 @@ def texts_of_code() -> Texts:
     options = {"templates/**.html": {"trim_blocks": "true", "lstrip_blocks": "true"}}
     found: Texts = {question_title(question) for question in Question}
     found |= {*WhyNothing, NO_LESSON, NO_LESSON_BY_RULES, CONFIRMATION_RULE}
-    found |= {demo.TITLE, *PHASES.values(), *PRIMARY_LABELS, *text_report.GAINS.values()}
+    found |= {demo.TITLE, *PHASES.values(), *PRIMARY_LABELS.values(), *text_report.GAINS.values()}
+    found |= {*text_report.WORDS, *text_report.WORDS.values()}
+    found |= {*wording.MEMORIES.values(), *wording.DECIDING_TASKS.values()}
     keywords = {"_": None, "N_": None, "gettext": None, "ngettext": (1, 2)}
     reports = (
         extract_from_file("python", str(module.__file__), keywords=keywords)
-        for module in (notes, text_report)
+        for module in (notes, text_report, wording)
     )
     pages = extract_from_dir(str(FOLDER.parent), methods, options, keywords=keywords)
     for text in (each[-3] for each in chain(pages, *reports)):

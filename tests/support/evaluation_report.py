@@ -30,6 +30,7 @@ def compare(first: str, second: str) -> Report:
         "repeats_needed": 4,
         "became_right": [task for task, a, b in pairs if a > b],
         "became_wrong": [task for task, a, b in pairs if a < b],
+        "changed_by_failed_call": [],
     }
 
 
@@ -43,6 +44,7 @@ def control(first: str, *harmed: str) -> Report:
         "repeats_needed": 4,
         "became_right": [],
         "became_wrong": list(harmed),
+        "changed_by_failed_call": [],
     }
 
 
@@ -85,6 +87,7 @@ def evaluation_report(
             compare("icl", "none"),
             compare("hansei", "icl"),
         ],
+        "first_pass": [compare("hansei", "none")],
         "agentcl": [
             {"arm": "hansei", "plasticity": gain, "stability": gain}
             | {"second_pass_gain": None, "generalization": gain}

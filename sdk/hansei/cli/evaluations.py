@@ -27,9 +27,11 @@ from hansei.evaluation.dry_run import describe_run
 from hansei.evaluation.plan import Plan, Protocol, load_plan, make_plan
 from hansei.evaluation.presets import PRESETS, load_preset
 from hansei.evaluation.report import build_report
+from hansei.evaluation.report_format import primary_label
 from hansei.evaluation.runner import Limits, Progress, Stopped
 from hansei.evaluation.tasks import Task, read_tasks
-from hansei.evaluation.text_report import headline, plan_line, protocol_line, sections
+from hansei.evaluation.text_report import sections
+from hansei.evaluation.wording import first_pass_line, headline, plan_line, protocol_line
 
 evaluation_commands = typer.Typer(
     name="eval",
@@ -99,7 +101,7 @@ def run_evaluation(
         typer.Option(min=1, help="Tasks between two updates of the memory. Default: up to 10."),
     ] = None,
     held_out: Annotated[
-        int, typer.Option(min=0, help="Hold out N random tasks, which decide.")
+        int, typer.Option(min=0, help="Leave N random tasks out of learning. They decide.")
     ] = DEFAULTS.held_out,
     second_pass: Annotated[
         bool,
@@ -161,7 +163,10 @@ def run_evaluation(
     """Answer tasks with and without advice, let the service learn in between, and print what the
     advice changed, with intervals.
 
-    The service learns in a project of its own; your playbook does not change.
+    hansei eval run --tasks tasks.jsonl --agent "python my_agent.py" --held-out 10
+
+    The held-out tasks decide; without any, the second pass. The service learns in a
+    project of its own; your playbook does not change.
     """
     limits = Limits(
         parallel, timeout, retries, learn_timeout, budget_usd, input_price, output_price
@@ -272,9 +277,10 @@ def _money(progress: Progress) -> str:
 
 def print_report(report: Json) -> None:
     print_text(headline(report), style="bold")
+    if learning := first_pass_line(report):
+        print_text(learning)
     for note in report["notes"]:
         print_text(note, style="bold red")
-    print_text(plan_line(report), style="dim")
     for section in sections(report):
         print_text()
         print_text(section.title, style="bold")
@@ -282,6 +288,8 @@ def print_report(report: Json) -> None:
             print_table(section.header, section.rows)
         for line in section.lines:
             print_text(line, style="dim")
+    print_text()
+    print_text(plan_line(report), style="dim")
 
 
 def _show_plan(plan: Plan, limits: Limits, *, as_json: bool) -> None:
@@ -291,7 +299,7 @@ def _show_plan(plan: Plan, limits: Limits, *, as_json: bool) -> None:
         print_json(run)
         return
     print_text(f"Valid: {format_count(len(plan.tasks), 'task')}. Nothing was called.")
-    print_text(protocol_line(run, run["tasks"]))
+    print_text(protocol_line(run, run["tasks"], primary_label(*run["primary"])))
     if plan.agent:
         print_text(f"SHA-256 of the plan without ID and time: {run['repeated_sha256']}")
     rows = [

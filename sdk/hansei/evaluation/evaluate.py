@@ -65,6 +65,7 @@ def evaluate(
     target = Path(folder) if folder is not None else default_folder(plan)
     if (target / PLAN_FILE).exists():
         stored = load_plan(target)
+        plan = replace(plan, primary=stored.primary)  # of an older version
         if stored.to_json()["repeated_sha256"] != plan.to_json()["repeated_sha256"]:
             raise EvaluationError(f"{target} has an evaluation of other tasks or options.")
         plan = stored

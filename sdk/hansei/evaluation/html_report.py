@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from hansei._model import Json
-from hansei.evaluation.text_report import Section, headline, plan_line, sections
+from hansei.evaluation.text_report import Section, sections
+from hansei.evaluation.wording import first_pass_line, headline, plan_line
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 300, 48, 12, 12, 32
 STYLE = """
@@ -26,35 +28,49 @@ td:not(:first-child, :last-child) { white-space: nowrap }
 svg text { font: 12px system-ui, sans-serif; fill: currentColor } svg line { stroke: var(--line) }
 """
 
+ABOUT = (
+    "Hansei is a memory for agents: it learns from their runs and advises the next ones. Here an "
+    "agent answered the same tasks without a memory and with one."
+)
+
 
 def format_html(report: Json) -> str:
     plan = report["plan"]
-    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in report["notes"])
+    notes = "".join(f'<p class="note">{_inline(note)}</p>' for note in report["notes"])
+    learning = first_pass_line(report)
     parts = [
         '<!doctype html><html lang="en"><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
         f"<title>Evaluation {escape(plan['id'])}</title><style>{STYLE}</style>",
-        f"<h1>Do the agents get better? Evaluation {escape(plan['id'])}</h1>",
-        f'<p class="headline">{escape(headline(report))}</p>',
+        "<h1>Does the memory help the agent?</h1>",
+        f'<p class="plan">{ABOUT}</p>',
+        f'<p class="headline">{_inline(headline(report))}</p>',
+        *([f"<p>{_inline(learning)}</p>"] if learning else []),
         notes,
-        f'<p class="plan">{escape(plan_line(report))}</p>',
         "<h2>Learning curve</h2>",
         _chart(report),
-        *(_section(section) for section in sections(report, with_curve=False)),
+        *(_section(section) for section in sections(report, on_page=True)),
+        f"<h2>Plan of evaluation {escape(plan['id'])}</h2>",
+        f'<p class="plan">{_inline(plan_line(report))}</p>',
         "</html>",
     ]
     return "\n".join(parts) + "\n"
 
 
+def _inline(text: str) -> str:
+    """Text with code between backticks."""
+    return re.sub("`(.+?)`", r"<code>\1</code>", escape(text))
+
+
 def _section(section: Section) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in section.header)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        "<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>"
         for row in section.rows
     )
     table = f"<table><tr>{head}</tr>{rows}</table>"
     shown = f'<div class="wide">{table}</div>' if section.rows else ""
-    lines = "".join(f"<p>{escape(line)}</p>" for line in section.lines)
+    lines = "".join(f"<p>{_inline(line)}</p>" for line in section.lines)
     return f"<h2>{escape(section.title)}</h2>{shown}{lines}"
 
 
@@ -100,5 +116,5 @@ def _chart(report: Json) -> str:
         legend.append(f"<span>{sample} {escape(arm)}</span>")
     return (
         f'<div class="wide">{"".join(parts)}</svg></div><p class="legend">{"".join(legend)}</p>'
-        "<p>Share of right answers by window of the stream.</p>"
+        "<p>Share of right answers in each window of the first pass.</p>"
     )

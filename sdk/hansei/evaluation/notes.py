@@ -5,7 +5,8 @@ from __future__ import annotations
 from hansei._model import Json
 from hansei.evaluation import demo
 from hansei.evaluation.memory import PLAYBOOK
-from hansei.evaluation.text_report import Translate
+from hansei.evaluation.statistics import MIN_CHANGES
+from hansei.evaluation.wording import Translate
 from hansei.nothing_learned import CONFIRMATION_RULE
 
 
@@ -28,10 +29,22 @@ def find_notes(report: Json, _: Translate = str) -> list[str]:
             if row["judged"]:
                 note += " " + _("No reflection found that one was followed.")
             notes.append(note)
+    if report["primary"] == "second pass":
+        text = _(
+            "THE SAME TASKS: the memory has learned from the tasks that decide (feedback:"
+            " %(feedback)s). To measure it on other tasks, hold some out: `--held-out N`."
+        )
+        notes.append(text % report["plan"]["protocol"])
+    if any(row["tasks"] < MIN_CHANGES for row in report["comparisons"]):
+        text = _(
+            "TOO FEW TASKS: no result can reach p < .05, which needs at least %(count)s tasks that"
+            " change in the same direction. Repeats do not add tasks."
+        )
+        notes.append(text % {"count": MIN_CHANGES})
     if learning := report["learning"]:
         notes += _learning_notes(learning, _)
     if failed := len(report["failures"]):
-        text = _("Calls that failed for good: %(count)s. They count as wrong.")
+        text = _("Calls that failed for good: %(count)s. They count as wrong, not as harmed.")
         notes.append(text % {"count": failed})
     return notes
 
@@ -50,23 +63,27 @@ def _learning_notes(learning: Json, _: Translate) -> list[str]:
                 " (`OPENAI_API_KEY=… hansei up`)."
             )
         )
-    show = f"hansei playbook show {PLAYBOOK}"
-    projects = learning["projects"]
+    project = learning["projects"][-1]
+    if waiting := learning["waiting"]:
+        text = _(
+            "LESSONS WAIT: %(count)s wait for a person or a second run, and no agent gets them."
+            " %(rule)s To see them: `%(command)s`. To confirm one: `%(confirm)s`. To measure it,"
+            " export that playbook, import it into yours, and run again with `--playbook NAME`."
+        )
+        words = {
+            "count": f"{waiting:g}",
+            "rule": _(CONFIRMATION_RULE),
+            "command": f"hansei playbook show {PLAYBOOK} --status all --project {project}",
+            "confirm": f"hansei playbook confirm {PLAYBOOK} KEY --project {project}",
+        }
+        notes.append(text % words)
     if learning["bullets"]:
         text = _(
             "TO SEE THE BULLETS: `%(command)s`. To use them, export that playbook and import it"
             " into yours (`hansei playbook export`, `hansei playbook import`)."
         )
-        notes.append(text % {"command": f"{show} --project {projects[-1]}"})
-    elif learning["waiting"]:
-        text = _(
-            "ALL ADVICE WAITS: each bullet repeats text of a tool or task. %(rule)s `%(command)s`"
-            " lists the bullets. To measure them, confirm the same ones in your playbook"
-            " (`hansei playbook confirm NAME KEY`) and run again with `--playbook NAME`."
-        )
-        command = f"{show} --status all --project {projects[0]}"
-        notes.append(text % {"rule": _(CONFIRMATION_RULE), "command": command})
-    else:
+        notes.append(text % {"command": f"hansei playbook show {PLAYBOOK} --project {project}"})
+    elif not waiting:
         notes.append(_("NOTHING LEARNED: the playbook has no bullet after the last window."))
     if learning["unpriced_calls"]:
         text = _(

@@ -8,7 +8,7 @@ import hashlib
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -24,8 +24,8 @@ ARMS: tuple[Arm, ...] = ("none", "hansei", "icl", "examples", "full")
 SERVICE_ARMS = frozenset({"hansei", "full"})
 Phase = Literal["stream", "second", "held_out"]
 PHASES: dict[Phase, str] = {
-    "stream": "stream, first pass (learning)",
-    "second": "stream, second pass (frozen memory)",
+    "stream": "first pass (while learning)",
+    "second": "second pass (same tasks, frozen memory)",
     "held_out": "held-out tasks (frozen memory)",
 }
 Feedback = Literal["outcome", "text", "answer"]
@@ -103,6 +103,9 @@ class Plan:
     protocol: Protocol
     orders: tuple[tuple[str, ...], ...]
     """The order of the stream in each repeat."""
+    primary: tuple[Phase, int]
+    """The phase that decides, and its first window. A plan keeps it, whatever a later version would
+    choose."""
     stored_sha256: str | None = field(default=None, compare=False)
     """The hash in the plan's file: a plan of an older version lacks some fields."""
 
@@ -112,13 +115,9 @@ class Plan:
         return self.protocol.window or max(1, min(MAX_WINDOW, count // 4))
 
     @property
-    def primary(self) -> tuple[Phase, int]:
-        """The phase that decides, and its first window. The first window of an empty memory has no
-        advice, so it does not count.
-        """
-        if any(task.split == "held_out" for task in self.tasks):
-            return "held_out", 0
-        return "stream", 0 if self.protocol.playbook or len(self.orders[0]) <= self.window else 1
+    def first_advised_window(self) -> int:
+        """The first window of the stream that counts: in the first, an empty memory is empty."""
+        return 0 if self.protocol.playbook or len(self.orders[0]) <= self.window else 1
 
     def blocks(self) -> Iterator[Block]:
         protocol = self.protocol
@@ -205,7 +204,7 @@ def make_plan(
     )
     now = datetime.now(UTC)
     name = f"{now:%Y%m%dT%H%M%S}-{random.SystemRandom().randrange(16**4):04x}"
-    return Plan(
+    plan = Plan(
         id=name,
         created_at=now.isoformat(timespec="seconds"),
         agent=agent,
@@ -213,7 +212,19 @@ def make_plan(
         tasks=tuple(all_tasks),
         protocol=protocol,
         orders=orders,
+        primary=("held_out", 0),
     )
+    return replace(plan, primary=_choose_primary(plan))
+
+
+def _choose_primary(plan: Plan) -> tuple[Phase, int]:
+    """What shows best whether the memory helps: new tasks, else the same tasks after learning, else
+    the tasks while it learns.
+    """
+    phases = {block.phase for block in plan.blocks()}
+    if "held_out" in phases:
+        return "held_out", 0
+    return ("second", 0) if "second" in phases else ("stream", plan.first_advised_window)
 
 
 def _check_arms(tasks: Sequence[Task], arms: Sequence[Arm]) -> None:
@@ -251,11 +262,21 @@ def _is_seed(value: Any) -> bool:
     return isinstance(value, int)
 
 
+def _is_primary(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(cast("list[Any]", value)) == 2
+        and value[0] in PHASES
+        and matches(value[1], int)
+    )
+
+
 _PLAN: Mapping[str, Form] = {
     **dict.fromkeys(("id", "created_at", "agent", "sha256", "tasks_sha256"), str),
     "scorer": OPTIONAL_TEXT,
     "protocol": _has_arms,
     "orders": _are_orders,
+    "primary": _is_primary,
 }
 _OPTIONS: Mapping[str, Form] = {
     **dict.fromkeys(("window", "token_budget", "limit", "limit_held_out"), (_is_positive, None)),
@@ -301,6 +322,7 @@ def load_plan(folder: Path) -> Plan:
         tasks=tuple(tasks),
         protocol=Protocol(**options),
         orders=tuple(tuple(order) for order in fields["orders"]),
+        primary=tuple(fields["primary"]),
         stored_sha256=fields["sha256"],
     )
     # The stored document counts: an option that is newer than the plan is not in its hash.

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 from hansei._model import Json
 from hansei.evaluation.notes import find_notes
 from hansei.evaluation.plan import PHASES, Plan, load_plan
 from hansei.evaluation.records import read_answers, read_learning
-from hansei.evaluation.report_format import PRIMARY_LABELS
+from hansei.evaluation.report_format import primary_label
 from hansei.evaluation.runner import call_key
 from hansei.evaluation.statistics import mean_interval, paired_difference, wilson_interval
 
@@ -38,37 +37,30 @@ class Report:
     def to_json(self) -> Json:
         plan = self._plan.to_json()
         arms = self._plan.protocol.arms
-        phase, window = self._plan.primary
         costs = [self._costs(arm) for arm in arms]
         learning = self._learning_summary()
-
-        def primary(record: Json) -> bool:
-            return record["phase"] == phase and record["window"] >= window
-
         report: Json = {
             "plan": {name: value for name, value in plan.items() if name != "orders"},
             "tasks": self._plan.task_counts,
             "calls": {"done": len(self._answers), "planned": plan["calls"]},
-            "primary": _primary_label(phase, window),
-            "accuracy": [self._accuracy("primary", arm, self._select(arm, primary)) for arm in arms]
+            "primary": primary_label(*self._plan.primary),
+            "accuracy": [
+                self._accuracy("primary", arm, self._select(arm, self._decides)) for arm in arms
+            ]
             + [
                 self._accuracy(name, arm, [r for r in self._select(arm) if r["phase"] == name])
                 for name in PHASES
                 for arm in arms
             ],
-            "comparisons": [
-                row
-                for first, second in _pairs(arms)
-                if (row := self._compare(first, second, primary)) is not None
-            ],
+            "comparisons": self._comparisons(_pairs(arms), self._decides),
+            "first_pass": []
+            if self._plan.primary[0] == "stream"
+            else self._comparisons(_pairs(arms), self._is_advised_stream),
             "agentcl": [self._gains(arm) for arm in arms if arm != "none" and "none" in arms],
-            "controls": [
-                row
-                for first, second in _pairs(arms)
-                if second == "none"
-                and (row := self._compare(first, second, self._is_fair_control)) is not None
-            ],
-            "groups": self._groups(primary),
+            "controls": self._comparisons(
+                [pair for pair in _pairs(arms) if pair[1] == "none"], self._is_fair_control
+            ),
+            "groups": self._groups(self._decides),
             "advice": [self._advice(arm) for arm in arms if arm != "none"],
             "costs": costs,
             "learning": learning,
@@ -81,6 +73,16 @@ class Report:
             ],
         }
         return {**report, "notes": find_notes(report)}
+
+    def _decides(self, record: Json) -> bool:
+        phase, window = self._plan.primary
+        if phase == "second" and record["arm"] == "none":
+            phase = "stream"  # without a memory, there is no second pass
+        return record["phase"] == phase and record["window"] >= window
+
+    def _is_advised_stream(self, record: Json) -> bool:
+        is_advised = record["window"] >= self._plan.first_advised_window
+        return record["phase"] == "stream" and is_advised
 
     def _is_fair_control(self, record: Json) -> bool:
         return record["task_id"] in self._controls and record["phase"] != "second"
@@ -95,11 +97,25 @@ class Report:
         counts = {"tasks": len(means), "calls": len(records), "failed": failed}
         return {"phase": phase, "arm": arm, **counts, **asdict(interval)}
 
+    def _comparisons(
+        self, pairs: Iterable[tuple[str, str]], choose: Callable[[Json], bool]
+    ) -> list[Json]:
+        found = (self._compare(first, second, choose) for first, second in pairs)
+        return [row for row in found if row is not None]
+
     def _compare(self, first: str, second: str, choose: Callable[[Json], bool]) -> Json | None:
-        one, two = _means(self._select(first, choose)), _means(self._select(second, choose))
+        records = self._select(first, choose), self._select(second, choose)
+        one, two = map(_means, records)
         ids = [task_id for task_id in one if task_id in two]
         if not ids:
             return None
+        one_answered, two_answered = (_means(r for r in each if not r["error"]) for each in records)
+        failed = [
+            i
+            for i in ids
+            if one[i] != two[i]
+            and not _has_same_sign(one[i] - two[i], one_answered.get(i), two_answered.get(i))
+        ]
         result = paired_difference([one[i] for i in ids], [two[i] for i in ids], delta=DELTA)
         repeats = self._plan.protocol.repeats
         return {
@@ -107,8 +123,9 @@ class Report:
             "second": second,
             **asdict(result),
             "repeats_needed": max(0, ceil(result.tasks_needed / len(ids) * repeats) - repeats),
-            "became_right": [i for i in ids if one[i] > two[i]],
-            "became_wrong": [i for i in ids if one[i] < two[i]],
+            "became_right": [i for i in ids if one[i] > two[i] and i not in failed],
+            "became_wrong": [i for i in ids if one[i] < two[i] and i not in failed],
+            "changed_by_failed_call": failed,
         }
 
     def _groups(self, choose: Callable[[Json], bool]) -> list[Json]:
@@ -243,6 +260,11 @@ def _means(records: Iterable[Json]) -> dict[str, float]:
     return {task_id: sum(s) / len(s) for task_id, s in sorted(scores.items())}
 
 
+def _has_same_sign(difference: float, first: float | None, second: float | None) -> bool:
+    """Whether the answers differ as the scores do, without the calls that failed."""
+    return first is not None and second is not None and (first - second) * difference > 0
+
+
 def _ratio(value: float | None, count: float) -> float | None:
     return value / count if value is not None and count else None
 
@@ -259,8 +281,3 @@ def _pairs(arms: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [(arm, "none") for arm in arms if arm != "none" and "none" in arms]
     others = [arm for arm in arms if arm not in ("none", "hansei")]
     return pairs + ([("hansei", arm) for arm in others] if "hansei" in arms else [])
-
-
-def _primary_label(phase: Any, window: int) -> str:
-    held_out, stream, later_stream = PRIMARY_LABELS
-    return held_out if phase == "held_out" else later_stream if window else stream

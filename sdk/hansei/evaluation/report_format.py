@@ -7,11 +7,17 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from hansei._model import Json
-from hansei.evaluation.plan import ARMS, PHASES, are_arms
+from hansei.errors import EvaluationError
+from hansei.evaluation.plan import ARMS, PHASES, Phase, are_arms
 from hansei.evaluation.records import TEXTS, Form, check_fields, matches
 
-PRIMARY_LABELS = ("held-out tasks", "stream", "stream after its first window")
-"""What decides."""
+PRIMARY_LABELS = {
+    "held-out tasks": "held-out tasks",
+    "second pass": "second pass",
+    "stream": "first pass",
+    "stream after its first window": "first pass after its first window",
+}
+"""What decides, in a report → in words."""
 MAX_ID_LENGTH = 128
 MAX_ROWS = 100
 """Of a table by arm. A page of reports has them all."""
@@ -19,8 +25,18 @@ MAX_AGENT_LENGTH = 1_000
 """Characters of the command of an agent in a summary."""
 
 
+def primary_label(phase: Phase, window: int) -> str:
+    held_out, second, stream, later_stream = PRIMARY_LABELS
+    if phase == "stream":
+        return later_stream if window else stream
+    return held_out if phase == "held_out" else second
+
+
 def check_report(report: Json) -> None:
-    """Raises `EvaluationError` with the first field that is missing or has another form."""
+    """Raises `EvaluationError` with the first field that is missing or has another form. Reports of
+    older versions have neither `first_pass` nor the last fields of a comparison.
+    """
+    report = {"first_pass": [], **report}
     _check("the report", report, _REPORT)
     _check("`plan`", report["plan"], _PLAN)
     _check("`protocol`", report["plan"]["protocol"], _PROTOCOL)
@@ -28,7 +44,13 @@ def check_report(report: Json) -> None:
     _check("`calls`", report["calls"], dict.fromkeys(("done", "planned"), int))
     for name, fields in _ROWS.items():
         for number, row in enumerate(report[name], start=1):
-            _check(f"`{name}`, row {number}", row, fields)
+            _check(f"`{name}`, row {number}", {**_DEFAULTS, **row}, fields)
+    measured = {row["arm"] for row in report["accuracy"] if row["phase"] == "primary"}
+    for row in report["comparisons"]:
+        if not {row["first"], row["second"]} <= measured:
+            raise EvaluationError(
+                "`accuracy` lacks an arm of `comparisons` in the phase `primary`."
+            )
     if report["learning"] is not None:
         _check("`learning`", report["learning"], _LEARNING)
 
@@ -36,7 +58,7 @@ def check_report(report: Json) -> None:
 def summarize_report(report: Json) -> Json:
     """What `headline` and a list of reports need."""
     comparisons = [
-        {name: value for name, value in row.items() if name not in ("became_right", "became_wrong")}
+        {name: value for name, value in row.items() if not isinstance(value, list)}
         for row in report["comparisons"]
     ]
     return {
@@ -112,12 +134,15 @@ _PROTOCOL: Mapping[str, Form] = {
     "playbook": (_is_short_text, None),
 }
 _COMPARISON: Mapping[str, Form] = {
-    **dict.fromkeys(("first", "second"), ARMS),
+    "first": ARMS[1:],
+    "second": ARMS,
     **dict.fromkeys(("mean", "low", "high"), _is_difference),
     **dict.fromkeys(("tasks", "better", "worse", "tasks_needed", "repeats_needed"), int),
     "p": _is_share,
-    **dict.fromkeys(("became_right", "became_wrong"), TEXTS),
+    **dict.fromkeys(("became_right", "became_wrong", "changed_by_failed_call"), TEXTS),
+    "changes_needed": (int, None),
 }
+_DEFAULTS: Json = {"changes_needed": None, "changed_by_failed_call": []}
 _ROWS: Mapping[str, Mapping[str, Form]] = {
     "accuracy": {
         "phase": ("primary", *PHASES),
@@ -126,6 +151,7 @@ _ROWS: Mapping[str, Mapping[str, Form]] = {
         **dict.fromkeys(("mean", "low", "high"), _is_share),
     },
     "comparisons": _COMPARISON,
+    "first_pass": _COMPARISON,
     "controls": _COMPARISON,
     "agentcl": {
         "arm": ARMS,
@@ -156,7 +182,7 @@ _ROWS: Mapping[str, Mapping[str, Form]] = {
 }
 _REPORT: Mapping[str, Form] = {
     **dict.fromkeys(("plan", "tasks", "calls"), dict),
-    "primary": PRIMARY_LABELS,
+    "primary": tuple(PRIMARY_LABELS),
     **dict.fromkeys(_ROWS, _are_few_rows),
     **{name: [dict] for name in ("groups", "curve", "failures")},
     "learning": (dict, None),

@@ -14,6 +14,8 @@ from statistics import NormalDist
 Z95 = NormalDist().inv_cdf(0.975)
 Z_POWER = NormalDist().inv_cdf(0.8)
 """Quantile for a power of 80 %."""
+MIN_CHANGES = 6
+"""Tasks that must differ, all in one direction, for p < .05."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class PairedDifference:
     worse: int
     tasks_needed: int
     """Tasks at which a difference of `delta` is found with a probability of 80 %."""
+    changes_needed: int
+    """Tasks that must differ in one direction for p < .05, with as many in the other as now."""
 
 
 def wilson_interval(scores: Sequence[float]) -> Interval:
@@ -93,7 +97,16 @@ def paired_difference(
         better=better,
         worse=worse,
         tasks_needed=tasks_needed(values, delta=delta),
+        changes_needed=changes_needed(min(better, worse)),
     )
+
+
+def changes_needed(others: int) -> int:
+    """The fewest tasks in one direction that reach p < .05 against `others` in the other one."""
+    count = others + MIN_CHANGES
+    while mcnemar_p(count, others) >= 0.05:
+        count += 1
+    return count
 
 
 def tasks_needed(differences: Sequence[float], *, delta: float = 0.05) -> int:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hansei._model import Json
 from hansei.evaluation.plan import PHASES
+from hansei.evaluation.report_format import PRIMARY_LABELS
 from hansei.evaluation.statistics import format_p
+from hansei.evaluation.wording import (
+    MEMORIES,
+    Translate,
+    is_unused,
+    percent,
+    percent_range,
+    signed,
+    signed_range,
+)
 
-Translate = Callable[[str], str]
-"""Returns a text in the language of the reader."""
 MAX_SHOWN_IDS = 12
 MAX_SHOWN_FAILURES = 20
 
@@ -31,95 +39,38 @@ def sections(
     _: Translate = str,
     *,
     max_ids: int = MAX_SHOWN_IDS,
-    with_curve: bool = True,
+    on_page: bool = False,
 ) -> list[Section]:
-    """The tables of a report, in the language of `_`. `with_curve` is false if a chart shows it."""
+    """The tables of a report, in the language of `_`. A page has the curve as a chart, and explains
+    the words.
+    """
+    phase, first_pass = report["primary"], "stream"
+    decides = _(PRIMARY_LABELS[phase])
     made = [
-        _accuracy(report, _),
-        _comparisons(report, _),
+        _accuracy(report, decides, _),
+        _words(report, _) if on_page else _curve(report, _),
+        _comparisons(report, report["comparisons"], decides, _),
         _changed_tasks(report, _, max_ids),
         _controls(report, _, max_ids),
-        _gains(report, _),
-        _groups(report, _),
+        _comparisons(report, report.get("first_pass", []), _(PRIMARY_LABELS[first_pass]), _),
+        _groups(report, decides, _),
         _advice(report, _),
+        _failures(report, _),
         _costs(report, _),
         _learning(report, _),
-        *([_curve(report, _)] if with_curve else []),
-        _failures(report, _),
+        _gains(report, _),
     ]
     return [section for section in made if section.rows or section.lines]
 
 
-def headline(report: Json, _: Translate = str) -> str:
-    """The result in one sentence, with what is not known. A summary of a report is enough."""
-    row = next((c for c in report["comparisons"] if c["second"] == "none"), None)
-    if row is None:
-        return _("There is no comparison: it needs the arm `none` and another one.")
-    primary = report["primary"]
-    words = _(
-        "`%(arm)s` against `none`, %(primary)s: %(points)s points (95 %% interval %(range)s),"
-        " p %(p)s"
-    ) % {
-        "arm": row["first"],
-        "primary": _(primary),
-        "points": signed(row["mean"]),
-        "range": _range(row, _),
-        "p": _p(row["p"]),
-    }
-    if _is_unused(report, row["first"]):
-        text = _("NOT MEASURED: `%(arm)s` never got advice. %(words)s.")
-        return text % {"arm": row["first"], "words": words}
-    if row["low"] > 0 and row["p"] < 0.05:
-        return _("BETTER. %(words)s.") % {"words": words}
-    if row["high"] < 0 and row["p"] < 0.05:
-        return _("WORSE. %(words)s.") % {"words": words}
-    if row["low"] > 0 or row["high"] < 0:
-        return _(
-            "UNCERTAIN. %(words)s. The interval, an approximation, leaves out 0; the exact test"
-            " does not, because only %(count)s tasks differ."
-        ) % {"words": words, "count": row["better"] + row["worse"]}
-    text = _("NO DIFFERENCE SHOWN. %(words)s. %(needed)s")
-    return text % {"words": words, "needed": _needed(row, _)}
-
-
-def plan_line(report: Json, _: Translate = str) -> str:
-    plan = report["plan"]
-    written = _(
-        "The plan was written on %(time)s, before the first call; SHA-256 %(hash)s, without its ID"
-        " and time %(repeated)s."
-    ) % {"time": plan["created_at"], "hash": plan["sha256"], "repeated": plan["repeated_sha256"]}
-    return f"{protocol_line(plan, report['tasks'], _)} {written}"
-
-
-def protocol_line(plan: Json, tasks: Json, _: Translate = str) -> str:
-    protocol = plan["protocol"]
-    return _(
-        "%(stream)s tasks in the stream, %(held_out)s held out, %(controls)s controls;"
-        " windows of %(window)s; repeats: %(repeats)s; seed %(seed)s; feedback: %(feedback)s;"
-        " agent: %(agent)s."
-    ) % {
-        **tasks,
-        "window": plan["window"],
-        "repeats": protocol["repeats"],
-        "seed": protocol["seed"],
-        "feedback": protocol["feedback"],
-        "agent": plan["agent"] or _("none"),
-    }
-
-
-def _is_unused(report: Json, arm: str) -> bool:
-    """Whether the arm never got advice, so that nothing was measured."""
-    return any(r["arm"] == arm and r["measures_nothing"] for r in report["advice"])
-
-
-def _accuracy(report: Json, _: Translate) -> Section:
-    primary = report["primary"]
-    decides = _("DECIDES: %(phase)s") % {"phase": _(primary)}
+def _accuracy(report: Json, decides: str, _: Translate) -> Section:
+    name = _("DECIDES: %(phase)s") % {"phase": decides}
+    shown = {"held-out tasks": "held_out", "second pass": "second", "stream": "stream"}
     rows = [
-        [decides if r["phase"] == "primary" else _(PHASES[r["phase"]]), r["arm"], str(r["tasks"]),
-         percent(r["mean"]), accuracy_range(r, _), str(r["failed"])]
+        [name if r["phase"] == "primary" else _(PHASES[r["phase"]]), r["arm"], str(r["tasks"]),
+         percent(r["mean"]), percent_range(r, _), str(r["failed"])]
         for r in report["accuracy"]
-        if r["tasks"] and not (r["phase"] == "held_out" and primary == "held-out tasks")
+        if r["tasks"] and r["phase"] != shown.get(report["primary"])
     ]  # fmt: skip
     header = (
         _("phase"), _("arm"), _("tasks"), _("right"), _("95 % interval"), _("failed calls")
@@ -127,22 +78,21 @@ def _accuracy(report: Json, _: Translate) -> Section:
     return Section(_("Accuracy"), header, rows)
 
 
-def _comparisons(report: Json, _: Translate) -> Section:
+def _comparisons(report: Json, comparisons: Sequence[Json], phase: str, _: Translate) -> Section:
     rows: list[Sequence[str]] = []
     lines: list[str] = []
-    for row in report["comparisons"]:
+    for row in comparisons:
         pair = _pair(row)
-        rows.append([pair, str(row["tasks"]), signed(row["mean"]), _range(row, _),
+        rows.append([pair, str(row["tasks"]), signed(row["mean"]), signed_range(row, _),
                      format_p(row["p"]), str(row["better"]), str(row["worse"])])  # fmt: skip
         is_clear = row["p"] < 0.05 and (row["low"] > 0 or row["high"] < 0)
-        if not is_clear and not _is_unused(report, row["first"]):
+        if not is_clear and not is_unused(report, row["first"]):
             lines.append(f"{pair}: {_needed(row, _)}")
+    lines += _changes_by_failed_calls(comparisons, _)
     header = (
         _("difference"), _("tasks"), _("points"), _("95 % interval"), "p", _("better"), _("worse")
     )  # fmt: skip
-    primary = report["primary"]
-    title = _("Paired differences: %(phase)s") % {"phase": _(primary)}
-    return Section(title, header, rows, lines)
+    return Section(_("Differences: %(phase)s") % {"phase": phase}, header, rows, lines)
 
 
 def _changed_tasks(report: Json, _: Translate, max_ids: int) -> Section:
@@ -155,15 +105,43 @@ def _changed_tasks(report: Json, _: Translate, max_ids: int) -> Section:
     return Section(_("Tasks that changed"), header, rows)
 
 
+def _changes_by_failed_calls(comparisons: Sequence[Json], _: Translate) -> list[str]:
+    text = _(
+        "%(pair)s: tasks that differ only because a call failed, which counts as wrong: %(ids)s."
+    )
+    return [
+        text % {"pair": _pair(row), "ids": _ids(ids, _, MAX_SHOWN_IDS)}
+        for row in comparisons
+        if (ids := row.get("changed_by_failed_call"))
+    ]
+
+
 def _needed(row: Json, _: Translate) -> str:
-    """How much more data shows a difference of 5 points."""
+    """How much more data shows this difference, and one of 5 points."""
     more = row["tasks_needed"] - row["tasks"]
     if more <= 0:
-        return _("A difference of 5 points would be seen with this many tasks (power 80 %).")
-    return _(
-        "To see a difference of 5 points, %(repeats)s more repeats are needed, or %(tasks)s more"
-        " tasks (power 80 %%)."
-    ) % {"repeats": row["repeats_needed"], "tasks": more}
+        text = _("A difference of 5 points would be seen with this many tasks (power 80 %).")
+    else:
+        text = _(
+            "To see a difference of 5 points, %(tasks)s more tasks are needed (power 80 %%), or at"
+            " least %(repeats)s more repeats."
+        ) % {"repeats": row["repeats_needed"], "tasks": more}
+    needed = row.get("changes_needed")
+    if needed is None:
+        return text
+    changed, others = sorted((row["better"], row["worse"]), reverse=True)
+    numbers = {"changed": changed, "others": others, "needed": needed, "tasks": row["tasks"]}
+    if needed + others > row["tasks"]:
+        reach = _(
+            "These %(tasks)s tasks cannot reach p < .05: with %(others)s in the other direction,"
+            " %(needed)s would have to change in one, in any number of repeats."
+        )
+    else:
+        reach = _(
+            "%(changed)s tasks changed in one direction and %(others)s in the other: p < .05 needs"
+            " %(needed)s against %(others)s."
+        )
+    return f"{reach % numbers} {text}"
 
 
 def _gains(report: Json, _: Translate) -> Section:
@@ -175,6 +153,21 @@ def _gains(report: Json, _: Translate) -> Section:
     return Section(_("Gains as in AgentCL, in points"), (_("arm"), *map(_, GAINS.values())), rows)
 
 
+WORDS = {
+    "first pass, stream": "All tasks but the held-out ones, asked for the first time.",
+    "window": "Some tasks of the first pass. After each window, each memory learns from its own"
+    " answers to them.",
+    "second pass": "The same tasks again after learning, for arms with a memory. They are compared"
+    " with the first answers of the arm without one.",
+    "held-out task": "A task that no memory learns from.",
+    "frozen memory": "A memory that does not learn any more.",
+    "control": "A task that needs no advice. An arm that gets it wrong only with advice is harmed.",
+    "bullet, lesson": "One piece of advice in the memory of Hansei. All bullets are its playbook.",
+    "points": "The share of right answers as a percentage, minus another one.",
+    "95 % interval": "The values that fit the answers. If it leaves out 0, chance alone rarely"
+    " explains the difference.",
+    "p": "How often chance alone makes a difference at least as large. Below .05 counts as shown.",
+}
 GAINS = {
     "plasticity": "plasticity (first pass − none)",
     "stability": "stability (second − first pass)",
@@ -184,33 +177,39 @@ GAINS = {
 
 
 def _gain(value: Json | None, _: Translate) -> str:
-    return _("not measured") if value is None else f"{signed(value['mean'])} [{_range(value, _)}]"
+    return (
+        _("not measured")
+        if value is None
+        else f"{signed(value['mean'])} [{signed_range(value, _)}]"
+    )
 
 
 def _controls(report: Json, _: Translate, max_ids: int) -> Section:
     rows = [
-        [_pair(r), str(r["tasks"]), signed(r["mean"]), _range(r, _),
+        [_pair(r), str(r["tasks"]), signed(r["mean"]), signed_range(r, _),
          format_p(r["p"]), _ids(r["became_wrong"], _, max_ids) or _("none")]
         for r in report["controls"]
     ]  # fmt: skip
+    lines = _changes_by_failed_calls(report["controls"], _)
     header = (
         _("difference"), _("controls"), _("points"), _("95 % interval"), "p", _("harmed")
     )  # fmt: skip
-    return Section(_("Controls: tasks that need no advice"), header, rows)
+    return Section(_("Controls: tasks that need no advice"), header, rows, lines)
 
 
-def _groups(report: Json, _: Translate) -> Section:
+def _groups(report: Json, decides: str, _: Translate) -> Section:
     arms = report["plan"]["protocol"]["arms"]
     rows = [[r["group"], *(percent(r["arms"].get(arm)) for arm in arms)] for r in report["groups"]]
-    primary = report["primary"]
-    title = _("Accuracy by group: %(phase)s") % {"phase": _(primary)}
+    title = _("Accuracy by group: %(phase)s") % {"phase": decides}
     return Section(title, (_("group"), *arms), rows)
 
 
 def _advice(report: Json, _: Translate) -> Section:
+    unknown = _("needs a model") if _has_no_model(report) else _("unknown")
     rows = [
-        [r["arm"], str(r["calls"]), _count(r["rendered"], _), _count(r["cited"], _),
-         _("unknown") if r["followed"] is None
+        [r["arm"], str(r["calls"]), _count(r["rendered"], _),
+         "–" if r["cited"] is None else _count(r["cited"], _),
+         "–" if r["cited"] is None else unknown if r["followed"] is None
          else _("%(count)s of %(all)s") % {"count": _count(r["followed"], _), "all": r["judged"]},
          f"{r['tokens']:,.0f}"]
         for r in report["advice"]
@@ -260,12 +259,30 @@ def _learning(report: Json, _: Translate) -> Section:
         [_("active bullets at the end"), _number(learning["bullets"], _)],
         [
             _("of these, more often helpful than harmful"),
-            _number(learning["helpful_bullets"], _),
+            _number(learning["helpful_bullets"], _)
+            if learning["helpful_bullets"] or not _has_no_model(report)
+            else _("needs a model"),
         ],
         [_("dollars a helpful bullet"), _usd(learning["usd_per_helpful_bullet"], _)],
+        [_("lessons that wait"), _number(learning["waiting"], _)],
         [_("project"), ", ".join(learning["projects"])],
     ]
     return Section(_("Learning (service)"), (_("what"), _("value")), rows)
+
+
+def _has_no_model(report: Json) -> bool:
+    return report["learning"] is not None and not report["learning"]["calls"]
+
+
+def _words(report: Json, _: Translate) -> Section:
+    """What the words of the report mean."""
+    arms = report["plan"]["protocol"]["arms"]
+    rows = [
+        (_("arm"), _("One way to answer. All arms get the same tasks.")),
+        *((arm, _(MEMORIES[arm]) if arm in MEMORIES else _("the agent alone")) for arm in arms),
+        *((_(word), _(meaning)) for word, meaning in WORDS.items()),
+    ]
+    return Section(_("Words of this report"), (_("word"), _("meaning")), rows)
 
 
 def _curve(report: Json, _: Translate) -> Section:
@@ -295,35 +312,8 @@ def _pair(row: Json) -> str:
     return f"{row['first']} − {row['second']}"
 
 
-def signed(value: float) -> str:
-    """A difference of shares in points."""
-    return f"{100 * value:+.1f}"
-
-
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
-
-
-def _between(low: str, high: str, _: Translate) -> str:
-    return _("%(low)s to %(high)s") % {"low": low, "high": high}
-
-
-def _range(row: Json, _: Translate) -> str:
-    return _between(signed(row["low"]), signed(row["high"]), _)
-
-
-def accuracy_range(row: Json, _: Translate) -> str:
-    """The interval of an accuracy."""
-    return _between(percent(row["low"]), percent(row["high"]), _)
-
-
-def _p(p: float) -> str:
-    text = format_p(p)
-    return text if text.startswith("<") else f"= {text}"
-
-
-def _count(value: int | None, _: Translate) -> str:
-    return _("unknown") if value is None else str(value) if value else _("0 (NEVER)")
+def _count(value: int, _: Translate) -> str:
+    return str(value) if value else _("0 (NEVER)")
 
 
 def _number(value: Any, _: Translate, digits: int = 0) -> str:

@@ -87,13 +87,16 @@ def test_followed_advice_is_that_of_the_learning_arm(folder: Path) -> None:
     assert icl["followed"] is None
 
 
-def test_report_names_the_command_if_all_advice_waits(folder: Path) -> None:
-    record = LEARNING | {"bullets": 0, "waiting": 2, "project": "eval-1"}
+@pytest.mark.parametrize("bullets", [0, 3])
+def test_report_counts_lessons_that_wait_and_names_the_commands(folder: Path, bullets: int) -> None:
+    record = LEARNING | {"bullets": bullets, "waiting": 2, "project": "eval-1"}
     (folder / "learning.jsonl").write_text(json.dumps(record) + "\n")
-    (note,) = (each for each in build_report(folder)["notes"] if each.startswith("ALL ADVICE"))
+    (note,) = (
+        each for each in build_report(folder)["notes"] if each.startswith("LESSONS WAIT: 2 ")
+    )
     assert CONFIRMATION_RULE in note
     assert "`hansei playbook show evaluation --status all --project eval-1`" in note
-    assert "`hansei playbook confirm NAME KEY`" in note
+    assert "`hansei playbook confirm evaluation KEY --project eval-1`" in note
     assert "`--playbook NAME`" in note
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -23,7 +24,8 @@ from hansei.cli.main import app
 from hansei.errors import EvaluationError
 from hansei.evaluation.runner import Stopped
 from hansei.evaluation.statistics import paired_difference
-from hansei.evaluation.text_report import headline, sections
+from hansei.evaluation.text_report import sections
+from hansei.evaluation.wording import first_pass_line, headline
 from tests.support.cases import each_case
 
 TASKS = [
@@ -376,7 +378,7 @@ def test_arm_without_advice_measures_nothing() -> None:
     )
     row = next(each for each in result["advice"] if each["arm"] == "examples")
     row["measures_nothing"] = True
-    assert headline(result).startswith("NOT MEASURED: `examples` never got advice.")
+    assert headline(result).startswith("Nothing was measured: the agent never got a prompt with")
     assert "To see a difference" not in str(sections(result))
 
 
@@ -385,9 +387,96 @@ def test_interval_and_exact_test_that_disagree_are_uncertain() -> None:
     assert difference.low > 0
     assert difference.p > 0.05
     row = {**asdict(difference), "first": "hansei", "second": "none"}
-    text = headline({"comparisons": [row], "advice": [], "primary": "held-out tasks"})
-    assert text.startswith("UNCERTAIN.")
-    assert "only 5 tasks differ" in text
+    accuracy = [
+        {"phase": "primary", "arm": "hansei", "mean": 1.0},
+        {"phase": "primary", "arm": "none", "mean": 7 / 12},
+    ]
+    report = {"comparisons": [row], "advice": [], "accuracy": accuracy}
+    assert headline(report | {"primary": "held-out tasks"}) == (
+        "It is uncertain whether advice from Hansei made a difference: of 12 tasks kept out of"
+        " learning, 100.0 % were right with it and 58.3 % without (+41.7 points; 95 % interval"
+        " +7.0 to +64.5; p = .062)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "primary", "label"),
+    [
+        ({"held_out": 4}, ["held_out", 0], "held-out tasks"),
+        ({}, ["second", 0], "second pass"),
+        ({"second_pass": False}, ["stream", 1], "stream after its first window"),
+        ({"second_pass": False, "window": 12}, ["stream", 0], "stream"),
+    ],
+)
+def test_plan_fixes_what_decides(options: dict[str, Any], primary: list[Any], label: str) -> None:
+    result = hansei.evaluate(answer, TASKS, folder="out", arms=["none", "icl"], **options)
+    assert json.loads(Path("out/plan.json").read_text())["primary"] == primary
+    assert result["primary"] == label
+    assert bool(result["first_pass"]) == (primary[0] != "stream")
+
+
+def test_plan_of_an_older_version_decides_by_its_own_rule() -> None:
+    """Its tasks were asked again, but the stream decided."""
+    hansei.evaluate(answer, TASKS, folder="out", arms=["none", "icl"])
+    path = Path("out/plan.json")
+    stored = json.loads(path.read_text()) | {"primary": ["stream", 1]}
+    hashed = {k: v for k, v in stored.items() if k not in ("sha256", "repeated_sha256")}
+    stored["sha256"] = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(stored))
+    result = hansei.evaluate(answer, TASKS, folder="out", arms=["none", "icl"])
+    assert result["primary"] == "stream after its first window"
+    assert result["comparisons"][0]["tasks"] == 9
+
+
+def test_failed_call_is_wrong_but_no_harm() -> None:
+    """`icl` loses one control, and `none` another task; advice harms a third one."""
+
+    def agent(request: dict[str, Any]) -> str:
+        lost = {"none": "t5", "icl": "t7"}[request["arm"]]
+        if request["task_id"] == lost and request["advice"]:
+            raise ConnectionError("lost")
+        if request["task_id"] == "t5" and request["arm"] == "none":
+            raise ConnectionError("lost")
+        return "wrong" if request["task_id"] == "t9" and request["advice"] else answer(request)
+
+    tasks = [{**task, "control": True, "split": "held_out"} for task in TASKS[4:]]
+    result = hansei.evaluate(
+        agent, TASKS[:4] + tasks, folder="out", arms=["none", "icl"], retries=0
+    )
+    [row] = result["controls"]
+    assert (row["better"], row["worse"]) == (1, 2)
+    assert row["became_wrong"] == ["t9"]
+    assert row["became_right"] == []
+    assert sorted(row["changed_by_failed_call"]) == ["t5", "t7"]
+    assert {failure["task_id"] for failure in result["failures"]} == {"t5", "t7"}
+    [section] = [s for s in sections(result) if s.title.startswith("Controls")]
+    assert section.rows[0][-1] == "t9"
+    assert "only because a call failed, which counts as wrong: t5, t7." in section.lines[0]
+
+
+def test_too_few_tasks_are_named_before_and_after_the_run() -> None:
+    options = ("--arms", "none,icl", "--no-second-pass", "--held-out", "5")
+    command = ("run", "--tasks", write_tasks(), "--agent", write_agent(ANSWER), *options)
+    plan = " ".join(run(*command, "--dry-run").output.split())
+    assert "Decides: held-out tasks, 5 tasks. p < .05 needs at least 6 tasks" in plan
+    assert run(*command, "--output", "out").exit_code == 0
+    assert any(note.startswith("TOO FEW TASKS") for note in report()["notes"])
+    assert "These 5 tasks cannot reach p < .05" in Path("out/report.html").read_text().replace(
+        "&lt;", "<"
+    )
+
+
+def test_page_starts_with_the_answer_and_ends_with_the_hash() -> None:
+    hansei.evaluate(answer, TASKS, folder="out", arms=["none", "icl"])
+    html = Path("out/report.html").read_text()
+    places = [
+        *("Does the memory help", "No difference is shown", "While it was still learning"),
+        *("Learning curve", "Accuracy", "Words of this report", "<td>frozen memory</td>"),
+        *("Differences: second pass", "SHA-256"),
+    ]
+    assert [html.index(place) for place in places] == sorted(map(html.index, places))
+    assert "`" not in html
+    assert not re.search(r"[ >(]-\d", html), "minus signs are −"
 
 
 def test_full_disk_is_one_line() -> None:
@@ -462,8 +551,11 @@ def test_function_with_scorer_and_all_arms_without_a_service() -> None:
     )
     first = [r for r in seen if r["advice"] == "" and r["arm"] == "icl"]
     assert len(first) == 5  # the first window has no memory
+    assert result["plan"]["primary"] == ["second", 0]
     by_arm = {row["arm"]: row["mean"] for row in result["accuracy"][:3]}
-    assert by_arm == {"none": pytest.approx(1 / 15), "icl": 1, "examples": 1} or by_arm["none"] == 0
+    assert by_arm == {"none": 1 / 20, "icl": 1, "examples": 1}  # 0 is right without a hundred
+    assert [row["tasks"] for row in result["first_pass"]] == [15, 15]
+    assert first_pass_line(result).startswith("While it was still learning (first pass, 15 tasks)")
     icl = next(c for c in result["comparisons"] if c["first"] == "icl")
     assert icl["p"] < 0.001
     assert len(icl["became_right"]) == icl["better"]

@@ -7,6 +7,8 @@ from math import comb
 import pytest
 
 from hansei.evaluation.statistics import (
+    MIN_CHANGES,
+    changes_needed,
     format_p,
     mcnemar_p,
     mean_interval,
@@ -92,6 +94,11 @@ def test_report_asks_for_more_tasks_only_without_a_result(
     row = {"first": "hansei", "second": "none", "tasks": 20, "mean": 0.6, "low": low, "high": 0.8}
     row |= {"p": p, "better": 13, "worse": 0, "became_right": [], "became_wrong": []}
     row |= {"tasks_needed": 902, "repeats_needed": 45}
-    report = {"comparisons": [row], "advice": [], "primary": "held-out tasks"}
-    lines = _comparisons(report, str).lines
-    assert any("more repeats are needed" in line for line in lines) == is_shown
+    lines = _comparisons({"advice": []}, [row], "held-out tasks", str).lines
+    assert any("882 more tasks are needed" in line for line in lines) == is_shown
+
+
+@each_case(("others", "needed"), [(0, MIN_CHANGES), (1, 8), (2, 10), (10, 23)])
+def test_changes_needed_are_the_fewest_that_reach_significance(others: int, needed: int) -> None:
+    assert changes_needed(others) == needed
+    assert mcnemar_p(needed, others) < 0.05 <= mcnemar_p(needed - 1, others)

@@ -154,7 +154,9 @@ async def test_page_for_users_can_be_followed(
     [tasks] = re.findall(r"```\n(\{.*?)```", page, re.S)
     [console] = re.findall(r"```console\n(.*?)```", page, re.S)
     Path("my_agent.py").write_text(program)
-    Path("tasks.jsonl").write_text(tasks)
+    documented = [json.loads(line) for line in tasks.splitlines()]
+    twenty = [{**task, "id": f"{task['id']}-{n}"} for n in range(10) for task in documented]
+    Path("tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in twenty))
     values = {
         "HANSEI_URL": live, "HANSEI_API_KEY": tenant.keys["admin"], "MODEL": "gpt-5-mini",
         "OPENAI_BASE_URL": stub.openai_url, "OPENAI_API_KEY": "k",
@@ -179,7 +181,8 @@ async def test_page_for_users_can_be_followed(
         await drain(tenant.id)
         await asyncio.sleep(0.05)
     report = json.loads(await work)
-    assert report["calls"] == {"done": 6, "planned": 6}
+    assert report["calls"] == {"done": 50, "planned": 50}
+    assert report["primary"] == "held-out tasks"
     assert report["failures"] == []
     assert all(row["usd"] > 0 for row in report["costs"])
     with Hansei(live, tenant.keys["read"]) as client:

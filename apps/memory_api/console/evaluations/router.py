@@ -9,13 +9,14 @@ from fastapi.responses import RedirectResponse
 
 from hansei._model import Json
 from hansei.evaluation.notes import find_notes
-from hansei.evaluation.text_report import (
+from hansei.evaluation.text_report import sections
+from hansei.evaluation.wording import (
     Translate,
-    accuracy_range,
+    first_pass_line,
     headline,
     percent,
+    percent_range,
     plan_line,
-    sections,
 )
 from memory_api.api.deps import Reader, Session, Writer
 from memory_api.console.charts import Chart, Series, draw_chart
@@ -66,10 +67,11 @@ async def show_evaluation(
         "evaluations/report.html",
         found=found,
         headline=headline(report, translate),
+        first_pass=first_pass_line(report, translate),
         notes=find_notes(report, translate),
         plan=plan_line(report, translate),
         curve=_draw_curve(report, visit.translation),
-        sections=sections(report, translate, max_ids=MAX_TASK_IDS, with_curve=False),
+        sections=sections(report, translate, max_ids=MAX_TASK_IDS, on_page=True),
     )
 
 
@@ -84,7 +86,7 @@ async def delete_evaluation(
 def _describe_accuracy(summary: Json, translate: Translate) -> list[tuple[str, str]]:
     """Each arm with its accuracy and interval."""
     return [
-        (row["arm"], f"{percent(row['mean'])} ({accuracy_range(row, translate)})")
+        (row["arm"], f"{percent(row['mean'])} ({percent_range(row, translate)})")
         for row in summary["accuracy"]
     ]
 
@@ -101,6 +103,6 @@ def _draw_curve(report: Json, translation: Translation) -> Chart:
             for arm in sorted(arms, key=lambda arm: arm != "hansei")
         ],
         format=format_share,
-        summary=_("Share of right answers by window of the stream."),
+        summary=_("Share of right answers in each window of the first pass."),
         label=_("Window"),
     )

@@ -1,0 +1,142 @@
+"""The sentences and numbers of a report, in the language of its reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hansei._model import Json
+from hansei.evaluation.report_format import PRIMARY_LABELS
+from hansei.evaluation.statistics import MIN_CHANGES, format_p
+
+Translate = Callable[[str], str]
+"""Returns a text in the language of the reader."""
+MEMORIES = {
+    "hansei": "advice from Hansei",
+    "full": "the whole playbook of Hansei",
+    "icl": "a prompt with earlier attempts",
+    "examples": "a prompt with similar solved tasks",
+}
+"""What each arm gives to the agent."""
+DECIDING_TASKS = {
+    "held-out tasks": "%(count)s tasks kept out of learning",
+    "second pass": "%(count)s tasks asked again after learning from them",
+    "stream": "%(count)s tasks asked while learning",
+    "stream after its first window": "%(count)s tasks asked after the first lessons",
+}
+
+
+def headline(report: Json, _: Translate = str) -> str:
+    """Whether the memory helps, in one sentence. A summary of a report is enough."""
+    row = _main_row(report["comparisons"])
+    if row is None:
+        return _(
+            "There is no comparison: it needs answers of the arm `none` and of another one to the"
+            " same tasks."
+        )
+    arm, phase = row["first"], report["primary"]
+    memory = _(MEMORIES[arm])
+    if is_unused(report, arm):
+        return _("Nothing was measured: the agent never got %(memory)s.") % {"memory": memory}
+    if row["p"] < 0.05 and row["low"] > 0:
+        text = _("%(memory)s helped: %(result)s.")
+    elif row["p"] < 0.05 and row["high"] < 0:
+        text = _("%(memory)s did harm: %(result)s.")
+    elif row["low"] > 0 or row["high"] < 0:
+        text = _("It is uncertain whether %(memory)s made a difference: %(result)s.")
+    else:
+        text = _("No difference is shown with %(memory)s: %(result)s.")
+    right = {r["arm"]: percent(r["mean"]) for r in report["accuracy"] if r["phase"] == "primary"}
+    result = _("of %(tasks)s, %(first)s were right with it and %(second)s without (%(points)s)") % {
+        "tasks": _(DECIDING_TASKS[phase]) % {"count": row["tasks"]},
+        "first": right[arm],
+        "second": right[row["second"]],
+        "points": _points(row, _),
+    }
+    sentence = text % {"memory": memory, "result": result}
+    return sentence[:1].upper() + sentence[1:]
+
+
+def first_pass_line(report: Json, _: Translate = str) -> str:
+    """The difference while the memory learned, or "" if it decides or was not measured."""
+    row = _main_row(report.get("first_pass", []))
+    if row is None or is_unused(report, row["first"]):
+        return ""
+    return _("While it was still learning (first pass, %(count)s tasks): %(points)s.") % {
+        "count": row["tasks"],
+        "points": _points(row, _),
+    }
+
+
+def plan_line(report: Json, _: Translate = str) -> str:
+    plan = report["plan"]
+    written = _(
+        "The plan was written on %(time)s, before the first call; SHA-256 %(hash)s, without its ID"
+        " and time %(repeated)s."
+    ) % {"time": plan["created_at"], "hash": plan["sha256"], "repeated": plan["repeated_sha256"]}
+    return f"{protocol_line(plan, report['tasks'], report['primary'], _)} {written}"
+
+
+def protocol_line(plan: Json, tasks: Json, primary: str, _: Translate = str) -> str:
+    protocol = plan["protocol"]
+    setup = _(
+        "%(stream)s tasks in the stream, %(held_out)s held out, %(controls)s controls;"
+        " windows of %(window)s; repeats: %(repeats)s; seed %(seed)s; feedback: %(feedback)s;"
+        " agent: %(agent)s."
+    ) % {
+        **tasks,
+        "window": plan["window"],
+        "repeats": protocol["repeats"],
+        "seed": protocol["seed"],
+        "feedback": protocol["feedback"],
+        "agent": plan["agent"] or _("none"),
+    }
+    count = tasks["held_out" if primary == "held-out tasks" else "stream"]
+    if primary == "stream after its first window":
+        count -= plan["window"]
+    decides = _(
+        "Decides: %(phase)s, %(count)s tasks. p < .05 needs at least %(least)s tasks that change"
+        " in the same direction; repeats do not add tasks."
+    ) % {"phase": _(PRIMARY_LABELS[primary]), "count": count, "least": MIN_CHANGES}
+    return f"{setup} {decides}"
+
+
+def is_unused(report: Json, arm: str) -> bool:
+    """Whether the arm never got advice, so that nothing was measured."""
+    return any(r["arm"] == arm and r["measures_nothing"] for r in report["advice"])
+
+
+def _main_row(rows: list[Json]) -> Json | None:
+    """`hansei` against `none`, or else the first arm against it."""
+    with_none = [row for row in rows if row["second"] == "none"]
+    return min(with_none, key=lambda row: row["first"] != "hansei", default=None)
+
+
+def _points(row: Json, _: Translate) -> str:
+    return _("%(points)s points; 95 %% interval %(range)s; p %(p)s") % {
+        "points": signed(row["mean"]),
+        "range": signed_range(row, _),
+        "p": text if (text := format_p(row["p"])).startswith("<") else f"= {text}",
+    }
+
+
+def signed(value: float) -> str:
+    """A difference of shares in points."""
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def signed_range(row: Json, _: Translate) -> str:
+    """The interval of a difference."""
+    return _between(signed(row["low"]), signed(row["high"]), _)
+
+
+def percent_range(row: Json, _: Translate) -> str:
+    """The interval of an accuracy."""
+    return _between(percent(row["low"]), percent(row["high"]), _)
+
+
+def _between(low: str, high: str, _: Translate) -> str:
+    return _("%(low)s to %(high)s") % {"low": low, "high": high}
