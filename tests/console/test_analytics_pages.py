@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from playwright.async_api import Browser
 
 from bench.analytics_rows import SAMPLE, fill
 from memory_api.analytics.questions import Question
+from memory_api.console.analytics.nothing_found import NOTHING_FOUND
 from memory_api.console.analytics.question_charts import draw_answer
 from memory_api.console.translations import load_translation
 from memory_api.runtime import Runtime
@@ -43,6 +45,19 @@ async def test_every_answer_begins_with_a_sentence(owner_of, sample) -> None:
         assert "%(" not in found[1], question
         shown = page[: page.index("<summary>SQL</summary>")]
         assert not [raw for raw in RAW if f">{raw}" in shown], question
+
+
+async def test_answer_without_rows_says_what_was_not_found(owner_of) -> None:
+    """And whether that is good, or what would fill the page. In Japanese, too."""
+    for language in ("en", "ja"):
+        owner_of.http.headers["Accept-Language"] = language
+        for question in Question:
+            found = SENTENCE.search((await owner_of.get(f"{URL}/{question}")).text)
+            wanted = load_translation(language).gettext(NOTHING_FOUND[question])
+            assert found, question
+            assert html.unescape(re.sub("<.*?>", "", found[1])) == wanted.replace("`", "")
+    for question in ("NEAR_DUPLICATES", "CONTRADICTIONS", "CONFLICTS", "UNCOVERED_QUERIES"):
+        assert re.search(r"is good", NOTHING_FOUND[Question[question]]), question
 
 
 async def test_agents_get_better_is_the_first_question(owner_of) -> None:
@@ -98,12 +113,12 @@ async def test_bullet_that_is_never_alone_has_no_effect_on_any_page(
         await book.trace(playbook="book", outcome=outcome, retrieval_id=block["retrieval_id"])
         await book.trace(playbook="book", outcome="failure")
     page = (await owner_of.get(f"{URL}/effects")).text
-    reason = "No agent run that had other bullets went without it since it was added"
-    assert f"Unknown for all 3 bullets. {reason}" in page
+    assert "Unknown for all 3 bullets: none was given to some agent runs and, on its own," in page
+    assert "turn on a hold-out: set <code>holdout_share</code>" in page
     assert "Do agents get better?</a>" in page
     assert "<figure" not in page, "an unknown effect is no bar of 0"
     life = (await owner_of.get(f"/console/playbooks/book/bullets/{KEYS[0]}")).text
-    assert f"Unknown. {reason}" in life
+    assert "Unknown. No agent run that had other bullets went without it since it was added" in life
     for text in (page, life):
         assert re.search(r"67 %.{0,400}?2 (of|/) 3", text, re.DOTALL), "the same figure"
 

@@ -241,6 +241,58 @@ async def test_timeline_shows_texts_and_how_runs_ended_afterwards(owner_of, api)
     assert page.count("1 of 2 succeeded") == 1, "runs count for the version before them"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (0, 12, "Better after version 2: 100 % of 12 agent runs succeeded"),
+        (12, 0, "Worse after version 2: 0 % of 12 agent runs succeeded"),
+        (6, 7, "No clear change after version 2: 58 % of 12 agent runs succeeded"),
+    ],
+)
+async def test_timeline_says_whether_the_last_change_helped(
+    owner_of, api, before: int, after: int, sentence: str
+) -> None:
+    """`before` and `after` the change, so many of 12 agent runs succeed."""
+    url = "/api/v1/playbooks/support"
+    await fill(api)
+    assert "Not known yet whether the last changes helped" in plain(
+        await owner_of.get(f"{BOOK}/timeline")
+    )
+    for successes in (before, after):
+        for number in range(12):
+            trace = {
+                "playbook": "support",
+                "outcome": "success" if number < successes else "failure",
+                "events": [{"event_type": "user_message", "content": f"Refund {number}"}],
+            }
+            (await api.post("/api/v1/traces?reflect=never", json=trace)).raise_for_status()
+        if successes is before:
+            page = plain(await owner_of.get(f"{BOOK}/timeline"))
+            assert "No earlier version has runs to compare with." in page
+            await api.post(f"{url}/deltas", json={"deltas": [BULLETS[0] | {"content": "Wait."}]})
+    page = plain(await owner_of.get(f"{BOOK}/timeline"))
+    assert f"{sentence}, after version 1 it was {round(100 * before / 12)} % of 12 (" in page
+    assert re.search(r"points, 95 % interval -?\d+ to -?\d+\)", page)
+    verdict = sentence.partition(" after version")[0].lower()
+    assert re.search(rf">\s*{verdict}\s*<", (await owner_of.get(f"{BOOK}/timeline")).text)
+
+
+async def test_harmful_bullets_come_first_with_their_titles(owner_of, api) -> None:
+    await fill(api)
+    text = {"content": "Refund at once.", "title": "Refunds", "section": "OTHERS"}
+    made = await api.post("/api/v1/playbooks/support/bullets", json=text)
+    key = made.json()["bullet"]["id"]
+    assert "What does harm" not in (await owner_of.get(BOOK)).text
+    await api.post(f"/api/v1/playbooks/support/bullets/{key}/verdicts", json={"tag": "harmful"})
+    page = (await owner_of.get(BOOK)).text
+    harmful = page[page.index("What does harm") : page.index("</section>")]
+    assert "<strong>Refunds</strong> Refund at once." in harmful
+    assert "1 harmful, 0 helpful" in harmful
+    assert HARMFUL_TEXT not in harmful
+    assert "<strong>Refunds</strong>" in page[page.index("<tbody>") :]
+    assert "What does harm" not in (await owner_of.get(f"{BOOK}?words=refund")).text
+
+
 async def test_hostile_text_is_shown_as_text(owner_of, api) -> None:
     body = {"content": HOSTILE, "when_to_use": HOSTILE[:9_000], "title": "<img src=x onerror=1>"}
     made = (await api.post("/api/v1/playbooks/support/bullets", json=body)).json()

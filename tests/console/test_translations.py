@@ -20,12 +20,19 @@ from hansei.nothing_learned import (
     WhyNothing,
 )
 from memory_api.analytics.questions import Question, question_title
+from memory_api.console.stored_reasons import translate_reason
 from memory_api.console.translations import (
     FOLDER,
     choose_language,
     load_translation,
     read_messages,
 )
+from memory_api.curation.confirmation import (
+    CONFIRMED_REASON,
+    NOT_REWRITTEN_REASON,
+    WAITING_REASON,
+)
+from memory_api.playbooks.verdicts.quarantine import quarantine_reason
 
 Texts = set[str | tuple[str, str]]
 PLACEHOLDER = re.compile(r"%\((\w+)\)s")
@@ -82,6 +89,29 @@ def test_plural_and_unknown_text() -> None:
     assert english.ngettext("one", "many", 1) == "one"
     assert english.ngettext("one", "many", 2) == "many"
     assert japanese.gettext("No such text") == "No such text"
+
+
+def test_stored_reasons_are_translated() -> None:
+    """Those of the service, as it writes them. Others stay as they are."""
+    japanese = load_translation("ja")
+    reasons = (
+        WAITING_REASON,
+        CONFIRMED_REASON,
+        NOT_REWRITTEN_REASON,
+        quarantine_reason(3, 5),
+        "Contradicts bullet ctx-00004.",
+        "From the lessons of 14 traces.",
+        "Learned from trace 01a2.",
+    )
+    for reason in reasons:
+        assert translate_reason(reason, load_translation("en")) == reason
+        assert translate_reason(reason, japanese) != reason
+    assert translate_reason(quarantine_reason(3, 5), japanese) == "有害の判定: 5。有用の判定: 3。"
+    both = "mis-00001: Matches bullet ctx-00002.\nmis-00002: It charged twice."
+    assert translate_reason(both, japanese) == (
+        "mis-00001: 項目 ctx-00002 と同じです。\nmis-00002: It charged twice."
+    )
+    assert translate_reason(None, japanese) == ""
 
 
 def test_language_follows_cookie_then_browser() -> None:

@@ -208,6 +208,38 @@ async def test_trace_shows_time_tokens_and_what_only_this_attempt_did(owner_of, 
     assert "sell(V1, 12)" in events_of_this.split("only in this attempt", 1)[1]
 
 
+async def test_trace_begins_with_its_difference_to_another_attempt(owner_of, api) -> None:
+    """One that ended otherwise, if there is one."""
+
+    async def send(outcome: str, *calls: str) -> str:
+        user = {"event_type": "user_message", "content": "Name the recipient"}
+        called = [{"event_type": "tool_call", "tool_name": "t", "content": call} for call in calls]
+        body = {"task_key": "name", "outcome": outcome, "events": [user, *called]}
+        sent = await api.post("/api/v1/traces?reflect=never", json=body)
+        return sent.json()["trace_id"]
+
+    async def top_of(trace: str) -> str:
+        page = (await owner_of.get(f"/console/traces/{trace}")).text
+        found = re.search(r'<p class="prose large">(.*?)</p>', page, re.DOTALL)
+        assert found
+        return " ".join(html.unescape(re.sub("<.*?>", "", found[1])).split())
+
+    failed = await send("failure", "set()")
+    assert await top_of(failed) == "The agent did not succeed."
+    solved = await send("success", "set()", "notify()")
+    again = await send("failure", "set()", "wait()")
+    top = await top_of(failed)
+    assert top.startswith("The agent did not succeed. Another attempt at this task succeeded (")
+    assert top.endswith("). Only that attempt has notify().")
+    top = await top_of(again)
+    assert top.endswith("). Only that attempt has notify(). Only this one has wait().")
+    top = await top_of(solved)
+    assert top.startswith("The agent succeeded. Another attempt at this task did not succeed (")
+    assert top.endswith("). Only that attempt has wait(). Only this one has notify().")
+    same = await send("success", "set()", "notify()", "wait()")
+    assert (await top_of(same)).endswith("Only this one has notify().")
+
+
 async def test_trace_says_why_nothing_was_learned(
     owner_of, api, drain, runtime, tenant, monkeypatch
 ) -> None:

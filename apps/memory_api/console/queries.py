@@ -236,6 +236,26 @@ async def count_bullets_by_verdict(session: AsyncSession, scope_id: int) -> Any:
     return (await session.execute(statement)).one()
 
 
+async def list_harmful_bullets(
+    session: AsyncSession, scope_id: int, limit: int
+) -> Sequence[MemoryRow]:
+    """Bullets with more harmful than helpful verdicts, the least useful first."""
+    row = MemoryRow
+    statement = (
+        select(row)
+        .where(
+            row.tenant_id == current_tenant_id(session),
+            row.scope_id == scope_id,
+            row.kind == MemoryKind.BULLET,
+            row.status != MemoryStatus.DELETED,
+            row.harmful > row.helpful,
+        )
+        .order_by(row.usefulness, row.key)
+        .limit(limit)
+    )
+    return (await session.scalars(statement)).all()
+
+
 async def sum_verdicts(session: AsyncSession, project: str) -> dict[str, Any]:
     """Playbook → `helpful` and `harmful` verdicts of its bullets, those without any left out."""
     bullet, playbook = MemoryRow, PlaybookRow

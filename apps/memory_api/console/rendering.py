@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from hansei.hidden_text import HIDDEN
 from memory_api.console.error_texts import explain
 from memory_api.console.navigation import NAVIGATION
+from memory_api.console.stored_reasons import translate_reason
 from memory_api.console.translations import LANGUAGES, N_, Translation, load_translation
 from memory_api.console.visit import THEMES, Visit
 from memory_api.core.errors import NotFound
@@ -117,6 +118,7 @@ def _filters(translation: Translation) -> Mapping[str, Any]:
         "actor": actor,
         "code_spans": code_spans,
         "explain": partial(explain, translation=translation),
+        "stored_reason": partial(translate_reason, translation=translation),
         "readable_json": readable_json,
         "translate": translation.gettext,
     }

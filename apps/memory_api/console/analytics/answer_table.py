@@ -20,6 +20,7 @@ from memory_api.console.rendering import (
     format_share,
     short_id,
 )
+from memory_api.console.stored_reasons import translate_reason
 from memory_api.console.translations import N_
 from memory_api.console.visit import Visit
 
@@ -55,6 +56,7 @@ FIRST_COLUMNS = ("playbook", *BULLET_COLUMNS[:2], "day", "week", *INTERVALS)
 """Columns that come first: what a row is about, and its answer."""
 LAST_COLUMNS = ("section", "other_section", "status", "other_status", "pinned")
 ACTORS = ("created_by", "changed_by")
+REASONS = ("reason", "created_reason")
 SHARED = ("playbook", "basis", "pinned")
 DIGITS = {"mean_seconds": 1, "usefulness": 2}
 """Column → digits after the point. Others have up to four."""
@@ -159,7 +161,8 @@ def _cell(visit: Visit, name: str, row: dict[str, Any]) -> Any:
     if name == "usefulness" and not (row["helpful"] or row["harmful"]):
         return None
     if isinstance(value, str):
-        return _shorten(value_name(name, value, visit.translation))
+        text = value_name(name, value, visit.translation)
+        return _shorten(translate_reason(text, visit.translation) if name in REASONS else text)
     if isinstance(value, list):
         return ", ".join(map(str, value)) or None  # type: ignore[misc]
     if name in DIGITS:

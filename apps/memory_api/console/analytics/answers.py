@@ -6,34 +6,32 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import date
 
-from memory_api.analytics.improvement import improvement_of
 from memory_api.analytics.questions import Question
 from memory_api.console.analytics.answer_words import AnswerRows, Rows, ends
+from memory_api.console.analytics.benefit_answers import (
+    answer_effects,
+    answer_improvement,
+    answer_movers,
+    answer_verdict_drift,
+    answer_verdicts,
+)
 from memory_api.console.analytics.names import value_name
+from memory_api.console.analytics.nothing_found import NOTHING_FOUND
 from memory_api.console.translations import N_, Translation
+from memory_api.memories.search.query import MIN_RELEVANCE
 
 HALF = 0.5
 MAX_PLAYBOOKS = 3
 """Playbooks that a sentence names."""
-NO_COMPARISON = N_(
-    "No agent run that had other bullets went without it since it was added, so nothing compares."
-)
-ALWAYS_TOGETHER = N_(
-    "It was always in the prompt together with the same other bullets, so nothing shows what it"
-    " does alone."
-)
-
-
-def why_unknown(without_runs: int) -> str:
-    """Why the effect of a bullet has no difference. `without_runs`: runs that had other bullets."""
-    return ALWAYS_TOGETHER if without_runs else NO_COMPARISON
 
 
 def answer_sentence(
     question: Question, rows: Rows, period: tuple[date, date], translation: Translation
 ) -> str:
-    """Empty if the rows answer nothing."""
-    return _SENTENCES[question](AnswerRows(rows, *period, translation)) if rows else ""
+    """Without rows, what was not found, whether that is good, and what would fill the page."""
+    answer = AnswerRows(rows, *period, translation)
+    sentence = _SENTENCES[question](answer) if rows else ""
+    return sentence or translation.gettext(NOTHING_FOUND[question])
 
 
 def _bullets(answer: AnswerRows) -> str:
@@ -41,7 +39,8 @@ def _bullets(answer: AnswerRows) -> str:
     return answer.sentence(
         N_(
             "%(active)s bullets are active, %(quarantined)s are quarantined. %(harmful)s have "
-            "more harmful than helpful verdicts."
+            "more harmful than helpful verdicts. How often they were served is counted in the "
+            "background and some minutes old."
         ),
         active=answer.count("status", "active"),
         quarantined=answer.count("status", "quarantined"),
@@ -92,7 +91,10 @@ def _survival(answer: AnswerRows) -> str:
         used = [row for row in own if row["event"] == "left_use"]
         count = max(row["at_risk_count"] for row in used)
         left = sum(row["event_count"] for row in used)
-        text = N_("%(playbook)s: %(used)s of %(count)s bullets are in use.")
+        text = N_(
+            "%(playbook)s: of %(count)s bullets ever added, deleted ones included, %(used)s are in "
+            "use."
+        )
         parts.append(
             answer.sentence(text, playbook=playbook, used=int(count - left), count=int(count))
         )
@@ -122,126 +124,6 @@ def _contradictions(answer: AnswerRows) -> str:
     return answer.sentence(text, count=len(answer.rows), both=both)
 
 
-def _improvement(answer: AnswerRows) -> str:
-    """The answer of the overview, of a playbook if one was chosen."""
-    named = {row["playbook"] for row in answer.rows}
-    rows = answer.rows if None in named else [dict(row) | {"playbook": None} for row in answer.rows]
-    improvement = improvement_of(rows, 0.0)
-    total = improvement.total
-    if total is None or not total["runs"]:
-        return ""
-    name = improvement.answer
-    if name == "no_holdout":
-        text = N_(
-            "Unknown: no hold-out compares runs with and without advice. %(rate)s of all runs "
-            "succeed."
-        )
-        return answer.sentence(text, rate=answer.percent(total["rate"]))
-    if total["difference"] is None or name == "more_runs":
-        text = N_(
-            "Not known yet: about %(count)s more runs are needed. %(rate)s of all runs succeed."
-        )
-        return answer.sentence(
-            text, count=improvement.missing_runs, rate=answer.percent(total["rate"])
-        )
-    texts = {
-        "better": N_(
-            "Yes: %(with)s of the runs with advice succeed, and %(without)s of those without it."
-            " The difference is %(low)s to %(high)s points (95 %% interval), of %(runs)s runs."
-        ),
-        "worse": N_(
-            "No, advice does harm: %(with)s of the runs with it succeed, and %(without)s of "
-            "those without it. The difference is %(low)s to %(high)s points (95 %% interval), of"
-            " %(runs)s runs."
-        ),
-        "same": N_(
-            "No difference: %(with)s of the runs with advice succeed, and %(without)s of those "
-            "without it. The difference is %(low)s to %(high)s points (95 %% interval), of "
-            "%(runs)s runs."
-        ),
-    }
-    return answer.sentence(
-        texts[name],
-        **{
-            "with": answer.percent(total["with_rate"]),
-            "without": answer.percent(total["without_rate"]),
-            "low": answer.number(100 * total["low"]),
-            "high": answer.number(100 * total["high"]),
-            "runs": total["with_runs"] + total["without_runs"],
-        },
-    )
-
-
-def _movers(answer: AnswerRows) -> str:
-    worst, best = answer.rows[0], answer.rows[-1]
-    period = N_("From %(first)s to %(last)s.")
-    days = {"first": answer.day(answer.first), "last": answer.day(answer.last)}
-    parts = [answer.sentence(period, **days)]
-    for row, text in (
-        (worst, N_("Most harmful: %(key)s, %(harmful)s harmful and %(helpful)s helpful verdicts.")),
-        (best, N_("Most helpful: %(key)s, %(helpful)s helpful and %(harmful)s harmful verdicts.")),
-    ):
-        if row["net_count"] < 0 if row is worst else row["net_count"] > 0:
-            counts = {n: int(row[f"{n}_count"]) for n in ("harmful", "helpful")}
-            parts.append(answer.sentence(text, key=f"{row['key']} ({row['playbook']})", **counts))
-    return " ".join(parts)
-
-
-def _verdict_drift(answer: AnswerRows) -> str:
-    days = (answer.last - answer.first).days + 1
-    sure = [row["difference"] for row in answer.rows if row["is_significant"]]
-    text = N_(
-        "From %(first)s to %(last)s, %(worse)s bullets were less helpful than in the %(days)s "
-        "days before, and %(better)s more helpful. The changes of the %(others)s others may be "
-        "chance."
-    )
-    return answer.sentence(
-        text,
-        first=answer.day(answer.first),
-        last=answer.day(answer.last),
-        days=days,
-        worse=sum(difference < 0 for difference in sure),
-        better=sum(difference > 0 for difference in sure),
-        others=len(answer.rows) - len(sure),
-    )
-
-
-def _verdicts(answer: AnswerRows) -> str:
-    by_judge: Counter[str] = Counter()
-    for row in answer.rows:
-        by_judge[row["judge"]] += sum(
-            row[f"{tag}_count"] for tag in ("helpful", "harmful", "neutral")
-        )
-    judge, count = by_judge.most_common(1)[0]
-    text = N_(
-        "%(helpful)s helpful, %(harmful)s harmful and %(neutral)s neutral verdicts from %(first)s"
-        " to %(last)s. %(count)s of them by %(judge)s."
-    )
-    return answer.sentence(
-        text,
-        helpful=answer.total("helpful_count"),
-        harmful=answer.total("harmful_count"),
-        neutral=answer.total("neutral_count"),
-        judge=value_name("judge", judge, answer.translation),
-        count=count,
-        first=answer.day(answer.first),
-        last=answer.day(answer.last),
-    )
-
-
-def _effects(answer: AnswerRows) -> str:
-    bullets = {(row["playbook"], row["key"]) for row in answer.rows}
-    known = {(r["playbook"], r["key"]) for r in answer.rows if r["difference"] is not None}
-    whys = Counter(why_unknown(row["without_runs"]) for row in answer.rows if row["key"])
-    text = N_("Known for %(known)s of %(count)s bullets.")
-    if not known:
-        text = N_("Unknown for all %(count)s bullets.")
-    parts = [answer.sentence(text, known=len(known), count=len(bullets))]
-    if len(known) < len(bullets):
-        parts.append(answer.sentence(whys.most_common(1)[0][0]))
-    return " ".join(parts)
-
-
 def _funnel(answer: AnswerRows) -> str:
     sums: Counter[str] = Counter()
     for row in answer.rows:
@@ -265,13 +147,19 @@ def _coverage(answer: AnswerRows) -> str:
         answer.total(f"{name}_count") for name in ("retrieval", "strong", "weak", "unmatched")
     )
     text = N_(
-        "%(share)s of %(count)s queries found a bullet that matches: %(strong)s a strong match, "
-        "%(weak)s a weak one. %(unmatched)s found none: a lesson is missing, or its words are too "
-        "far from the query."
+        "%(share)s of %(count)s queries found a bullet that fits: %(strong)s with a strong match "
+        "(a score of %(high)s or more), %(weak)s with a weak one (%(low)s or more). %(unmatched)s "
+        "found none: a lesson is missing, or its words are too far from the query."
     )
-    share = answer.percent((strong + weak) / count)
     return answer.sentence(
-        text, share=share, count=count, strong=strong, weak=weak, unmatched=unmatched
+        text,
+        share=answer.percent((strong + weak) / count),
+        count=count,
+        strong=strong,
+        weak=weak,
+        unmatched=unmatched,
+        high=answer.number(MIN_RELEVANCE["strong"], 2),
+        low=answer.number(MIN_RELEVANCE["weak"], 2),
     )
 
 
@@ -289,7 +177,11 @@ def _error_categories(answer: AnswerRows) -> str:
         counts[row["error_category"]] += row["reflection_count"]
     all_count, uncategorized = counts.total(), counts.pop(None, 0)
     if not counts:
-        text = N_("None of %(all)s reflections names a category of error.")
+        text = N_(
+            "None of %(all)s reflections names a category of error, such as a timeout or a refused "
+            "permission. That is good if runs fail by wrong results alone, which have no category. "
+            "If they fail by errors, name the category in the `error` of the trace."
+        )
         return answer.sentence(text, all=all_count)
     name, count = counts.most_common(1)[0]
     text = N_(
@@ -312,12 +204,14 @@ def _agent_runs(answer: AnswerRows) -> str:
         "%(count)s questions were asked. %(right)s answers were right, %(wrong)s were wrong; the"
         " others were not checked."
     )
-    return answer.sentence(
-        text,
-        count=answer.total("run_count"),
-        right=answer.total("right_count"),
-        wrong=answer.total("wrong_count"),
-    )
+    right, wrong = answer.total("right_count"), answer.total("wrong_count")
+    if not right + wrong:
+        text = N_(
+            "%(count)s questions were asked. Nobody has said yet whether an answer was right, so "
+            "nothing shows how far the agent's confidence can be trusted: the page of each question"
+            " asks for it."
+        )
+    return answer.sentence(text, count=answer.total("run_count"), right=right, wrong=wrong)
 
 
 def _costs(answer: AnswerRows) -> str:
@@ -356,11 +250,11 @@ _SENTENCES: Mapping[Question, Callable[[AnswerRows], str]] = {
     Question.SURVIVAL: _survival,
     Question.NEAR_DUPLICATES: _near_duplicates,
     Question.CONTRADICTIONS: _contradictions,
-    Question.IMPROVEMENT: _improvement,
-    Question.MOVERS: _movers,
-    Question.VERDICT_DRIFT: _verdict_drift,
-    Question.VERDICTS: _verdicts,
-    Question.EFFECTS: _effects,
+    Question.IMPROVEMENT: answer_improvement,
+    Question.MOVERS: answer_movers,
+    Question.VERDICT_DRIFT: answer_verdict_drift,
+    Question.VERDICTS: answer_verdicts,
+    Question.EFFECTS: answer_effects,
     Question.FUNNEL: _funnel,
     Question.COVERAGE: _coverage,
     Question.UNCOVERED_QUERIES: _uncovered_queries,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from memory_api.analytics.questions import Question
+from memory_api.console.runs.kinds import KINDS
 from memory_api.console.translations import N_, Translation
 
 HEADINGS: Mapping[str, str] = {
@@ -198,6 +199,7 @@ VALUES: Mapping[str, Mapping[str, str]] = {
         "deleted": N_("deleted"),
         "restored": N_("restored"),
     },
+    "run_kind": {kind: name for kind, (name, _) in KINDS.items()},
     "outcome": {
         "success": N_("success"),
         "failure": N_("failure"),

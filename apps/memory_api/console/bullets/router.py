@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
-from memory_api.console.analytics.answers import why_unknown
+from memory_api.console.analytics.benefit_answers import why_unknown
 from memory_api.console.bullets.life import BulletLife, load_effects, load_life
 from memory_api.console.charts import Chart, Series, draw_chart
 from memory_api.console.comparison import TextComparer, field_text

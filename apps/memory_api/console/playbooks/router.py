@@ -17,6 +17,7 @@ from memory_api.console.queries import (
     count_bullets_by_verdict,
     count_rows,
     count_waiting,
+    list_harmful_bullets,
     sum_verdicts,
 )
 from memory_api.console.rendering import render_page
@@ -44,6 +45,7 @@ router = APIRouter(prefix="/console/playbooks", route_class=ConsoleRoute, includ
 
 PAGE_SIZE = 50
 SHOWN_HITS = 20
+SHOWN_HARMFUL = 5
 Text = Annotated[str, Query(max_length=10_000)]
 
 
@@ -88,9 +90,12 @@ async def show_playbook(
     )
     page = to_page(BulletPage, rows, PAGE_SIZE, bullet_response, partial(bullet_cursor, order=sort))
     filters = {"section": section, "status": status or "", "tag": tag, "words": words}
+    is_whole = place.is_first and not any(filters.values()) and sort is BulletOrder.KEY
+    harmful = await list_harmful_bullets(session, playbook.scope_id, SHOWN_HARMFUL)
     return render_page(
         visit,
         "playbooks/bullets.html",
+        harmful=harmful if is_whole else (),
         playbook=PlaybookSummary.from_row(playbook),
         page=page,
         counts=await count_bullets_by_verdict(session, playbook.scope_id),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import hypot
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from hansei.evaluation.statistics import wilson_interval
 from memory_api.console.comparison import FieldChange, TextComparer
 from memory_api.console.timeline.queries import (
     MAX_COUNTED_TRACES,
@@ -50,11 +52,30 @@ class ComparedBullet:
 
 
 @dataclass(frozen=True)
+class ChangeEffect:
+    """How agent runs ended after a change, less how they ended before it: the difference of the
+    two shares of successes, and its 95 % interval (Newcombe 1998).
+    """
+
+    before: VersionSummary
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "unclear"]:
+        if self.low > 0:
+            return "better"
+        return "worse" if self.high < 0 else "unclear"
+
+
+@dataclass(frozen=True)
 class VersionSummary:
     """A version in the list: the first bullets that it changed, how many more it changed, who
     accepted it if it was a proposal, and the agent runs from this version to the next one. `runs`
     and `control_runs`, those without advice, are counts of known outcomes and of successes; None if
-    the version is older than the runs that were counted.
+    the version is older than the runs that were counted. `effect` compares them with those of the
+    version before that has runs.
     """
 
     row: PlaybookVersionRow
@@ -63,6 +84,7 @@ class VersionSummary:
     decider: str | None
     runs: tuple[int, int] | None
     control_runs: tuple[int, int] | None
+    effect: ChangeEffect | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +178,32 @@ async def _summarize(
                 else None,
             )
         )
-    return summaries
+    return _with_effects(summaries)
+
+
+def _with_effects(summaries: Sequence[VersionSummary]) -> list[VersionSummary]:
+    """`summaries` are the newest first. Versions without runs have no effect."""
+    done: list[VersionSummary] = []
+    before: VersionSummary | None = None
+    for summary in reversed(summaries):
+        shown = summary
+        if summary.runs and summary.runs[0]:
+            if before is not None:
+                shown = replace(summary, effect=_compare_runs(before, summary))
+            before = shown
+        done.insert(0, shown)
+    return done
+
+
+def _compare_runs(before: VersionSummary, after: VersionSummary) -> ChangeEffect:
+    old, new = (
+        wilson_interval([1.0] * successes + [0.0] * (count - successes))
+        for count, successes in (before.runs or (0, 0), after.runs or (0, 0))
+    )
+    difference = new.mean - old.mean
+    low = difference - hypot(new.mean - new.low, old.high - old.mean)
+    high = difference + hypot(new.high - new.mean, old.mean - old.low)
+    return ChangeEffect(before, difference, low, high)
 
 
 def _count(runs: Iterable[Any]) -> tuple[int, int]:

@@ -28,6 +28,45 @@ class EventLine:
     """No other attempt has an event like it."""
 
 
+@dataclass(frozen=True)
+class AttemptDifference:
+    """How a trace differs from another attempt at its task: of each, the first call, or else the
+    first result, that the other one lacks.
+    """
+
+    other: TraceWithEvents
+    here: TraceEvent | None
+    there: TraceEvent | None
+
+
+def compare_attempts(
+    trace: TraceWithEvents, attempts: Sequence[TraceWithEvents]
+) -> AttemptDifference | None:
+    """The difference to the newest of the other attempts, one that ended otherwise if there is
+    one. None without another attempt, and if the events of one are not all loaded.
+    """
+    others = [each for each in reversed(attempts) if each.id != trace.id]
+    otherwise = [each for each in others if _succeeded(each) is not _succeeded(trace)]
+    other = next(iter(otherwise or others), None)
+    if other is None or other.next_cursor or trace.next_cursor:
+        return None
+    pair = (trace, other)
+    return AttemptDifference(other, _first_only_here(trace, pair), _first_only_here(other, pair))
+
+
+def _first_only_here(
+    attempt: TraceWithEvents, pair: Sequence[TraceWithEvents]
+) -> TraceEvent | None:
+    lines = event_lines(attempt.events, attempt.id, pair)
+    found = [line.event for line in lines if line.is_only_here]
+    calls = [event for event in found if event.event_type == "tool_call"]
+    return next(iter(calls or found), None)
+
+
+def _succeeded(trace: Trace) -> bool | None:
+    return None if trace.outcome is None else trace.outcome == "success"
+
+
 def event_lines(
     events: Sequence[TraceEvent], attempt_id: object, attempts: Sequence[TraceWithEvents]
 ) -> list[EventLine]:

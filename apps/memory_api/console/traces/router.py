@@ -15,7 +15,7 @@ from memory_api.console.queries import count_rows
 from memory_api.console.rendering import render_page
 from memory_api.console.runs.kinds import KINDS
 from memory_api.console.runs.results import describe_reason
-from memory_api.console.traces.event_lines import count_tokens, event_lines
+from memory_api.console.traces.event_lines import compare_attempts, count_tokens, event_lines
 from memory_api.console.traces.lessons import load_learned
 from memory_api.console.traces.queries import ADVICE, count_newest, had_advice, load_advice
 from memory_api.core.pagination import to_page
@@ -96,6 +96,7 @@ async def show_trace(
         trace=trace,
         lines=event_lines(events, trace.id, attempts),
         tokens=count_tokens(trace),
+        difference=compare_attempts(trace, attempts),
         learned=learned,
         is_enabled=runtime.settings.reflective_memory_enabled,
         advice=found.get(trace_id),
