@@ -47,6 +47,14 @@ async def test_every_answer_begins_with_a_sentence(owner_of, sample) -> None:
         assert not [raw for raw in RAW if f">{raw}" in shown], question
 
 
+async def test_overview_explains_a_cost_without_a_model(owner_of, api, sample) -> None:
+    """Without a model, nothing costs anything, but earlier calls did."""
+    page = (await owner_of.get("/console")).text
+    assert re.search(r"Cost per bullet in use, so far</dt><dd><a [^>]*>\$0\.0*[1-9]", page)
+    assert "The cost so far is that of earlier calls." in page
+    assert "No model is configured: the rules engine reflects, and costs nothing." not in page
+
+
 async def test_answer_without_rows_says_what_was_not_found(owner_of) -> None:
     """And whether that is good, or what would fill the page. In Japanese, too."""
     for language in ("en", "ja"):

@@ -26,7 +26,7 @@ REASONS = (
     N_("%(count)s more reasons: see the versions of the bullets."),
 )
 _PATTERNS = [
-    (re.compile(re.sub(r"%\\\((\w+)\\\)s", r"(?P<\1>.+)", re.escape(text))), text)
+    (re.compile(re.sub(r"%\\\((\w+)\\\)s", r"(?P<\1>.{1,200})", re.escape(text))), text)
     for text in REASONS
 ]
 _AFTER_KEY = re.compile(r"((?:\S+-\d+: )?)(.*)")
