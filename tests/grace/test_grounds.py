@@ -130,7 +130,10 @@ async def test_a_plan_is_confirmed_if_the_caller_wants_so(agent: Agent) -> None:
     assert run["intervention"]["kind"] == "plan"
     step = {"step_id": 1, "action": "rag_search", "description": "refunds", "query": "refunds"}
     run = await agent.ask("Refunds?", plan={"steps": [step]}, confirm_plan=True)
-    assert run["intervention"]["message"] == "Carry out this plan? 1. rag_search: refunds"
+    assert run["intervention"]["message"] == (
+        "Carry out this plan? 1. rag_search: refunds; 2. reasoning: Answer the question from the"
+        " passages."
+    )
 
 
 async def test_a_question_of_spaces_is_refused(agent: Agent) -> None:

@@ -45,8 +45,8 @@ async def test_search_of_middle_confidence_is_read_first(agent: Agent, model: Mo
 
 async def test_search_that_nobody_reads_is_asked_about(agent: Agent, model: Model) -> None:
     agent.config = config(thresholds={"silent": 1, "notify": 1, "confirm": 0.01})
-    steps = [{"step_id": 1, "action": "rag_search", "description": "-", "query": QUERY}]
-    assert (await agent.ask(QUERY, plan={"steps": steps}))["intervention"]["step_id"] == 1
+    plan = planned(("rag_search", []), ("rag_search", []), ("reasoning", [2]))
+    assert (await agent.ask(QUERY, plan={"steps": plan["steps"]}))["intervention"]["step_id"] == 1
 
 
 async def test_weak_search_is_planned_again(agent: Agent, model: Model) -> None:

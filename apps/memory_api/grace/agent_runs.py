@@ -122,7 +122,7 @@ def _parse_plan(
     problems = find_plan_problems(plan, tools, config.planner.max_steps)
     if problems:
         raise InvalidRequest(problems[0], field="plan")
-    return plan.depend_on_variables()
+    return plan.end_with_answer().depend_on_variables()
 
 
 async def require_agent_run(

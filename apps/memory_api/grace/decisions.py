@@ -13,6 +13,7 @@ import structlog
 from memory_api.grace.confidence import CONTRADICTION
 from memory_api.grace.execution_plan import (
     ANSWER_ACTIONS,
+    MAX_STEPS,
     SEARCH_ACTIONS,
     USABLE,
     PlanStep,
@@ -148,7 +149,7 @@ def search_web(
         and result.confidence < leg.config.search.web_search_below
     )
     has_searched = any(row.spec["action"] == WEB_SEARCH for row in rows)
-    if not is_low or has_searched or WEB_SEARCH not in leg.tools:
+    if not is_low or has_searched or WEB_SEARCH not in leg.tools or len(rows) >= MAX_STEPS:
         return None
     description = "Search the web, because the collections have little that fits."
     added = _added_search(rows, WEB_SEARCH, description, step.query)
@@ -175,6 +176,8 @@ def search_again(
     count = agent_run.options.get(SEARCHED_AGAIN, 0)
     if result.found or not words or words in {row.spec["query"] for row in searches}:
         return None
+    if len(rows) >= MAX_STEPS:
+        return None
     if count >= leg.config.executor.max_replans or (count and not _finds_more(searches)):
         return None
     agent_run.options = agent_run.options | {SEARCHED_AGAIN: count + 1}
@@ -187,12 +190,14 @@ def search_again(
 
 
 def _finds_more(searches: Sequence[AgentStepRow]) -> bool:
-    """Whether the search with the highest number has a passage that no other one has."""
+    """Whether the search with the highest number has a passage that no other one has, or has not
+    ended.
+    """
     known, is_new = set[str](), False
     for row in sorted(searches, key=lambda row: row.step_id):
         result = PlanStepResult.model_validate(row.result) if row.result else None
         found = {each["content"] for each in result.sources} if result else set[str]()
-        is_new = not found <= known
+        is_new = result is None or not found <= known
         known |= found
     return is_new
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -15,6 +15,8 @@ FINISHED: frozenset[str] = frozenset({"success", "partial", "failed", "skipped"}
 USABLE: frozenset[str] = frozenset({"success", "partial"})
 """States of a step whose output later steps may use."""
 SEARCH_ACTIONS = frozenset({"rag_search", "web_search"})
+FINDING_ACTIONS = SEARCH_ACTIONS | {"ask_user"}
+"""Actions whose result is used by a later step."""
 ANSWER_ACTIONS = frozenset({"reasoning", "run_legacy_agent"})
 MAX_STEPS = 20
 MAX_VARIABLE_LENGTH = 300
@@ -81,7 +83,7 @@ class PlanStep(BaseModel):
         query = self.query and _VARIABLE.sub(
             lambda found: f"{{{numbers.get(int(found[1]), int(found[1]))}}}", self.query
         )
-        depends_on = [numbers[each] for each in self.depends_on]
+        depends_on = [numbers.get(each, each) for each in self.depends_on]
         changed = {"step_id": numbers[self.step_id], "depends_on": depends_on, "query": query}
         return self.model_copy(update=changed)
 
@@ -116,13 +118,13 @@ class ExecutionPlan(BaseModel):
         return len(self.steps)
 
     def end_with_answer(self) -> ExecutionPlan:
-        """The plan, with a last step that answers the question if it only searches and asks."""
-        last = max(each.step_id for each in self.steps)
-        only_asks = all(each.action in {*SEARCH_ACTIONS, "ask_user"} for each in self.steps)
-        if not only_asks or len(self.steps) >= MAX_STEPS:
+        """The plan, with a step that answers the question after a last step that finds something:
+        without it, nothing would use what was found.
+        """
+        if self.steps[-1].action not in FINDING_ACTIONS or len(self.steps) >= MAX_STEPS:
             return self
         answer = PlanStep(
-            step_id=last + 1,
+            step_id=self.steps[-1].step_id + 1,
             action="reasoning",
             description="Answer the question from the passages.",
             query=self.original_query[:4_000],
@@ -243,11 +245,15 @@ class ExecutionState:
         return done / len(self.states)
 
 
-def find_plan_problems(plan: ExecutionPlan, actions: frozenset[str], max_steps: int) -> list[str]:
-    """Why a plan cannot be executed; empty if it can. A dependency must exist and come earlier, so
-    a valid plan has no cycle.
+def find_plan_problems(
+    plan: ExecutionPlan, actions: frozenset[str], max_steps: int, finished: Sequence[int] = ()
+) -> list[str]:
+    """Why a plan cannot be executed; empty if it can. A dependency must be one of the `finished`
+    steps of the plan before, or exist and come earlier, so a valid plan has no cycle.
     """
     problems: list[str] = []
+    if len(plan.steps) >= MAX_STEPS and plan.steps[-1].action in FINDING_ACTIONS:
+        problems.append("The last step only finds something. No step answers the question.")
     if len(plan.steps) > max_steps:
         problems.append(f"The plan has {len(plan.steps)} steps. At most {max_steps} are allowed.")
     ids = [step.step_id for step in plan.steps]
@@ -255,21 +261,22 @@ def find_plan_problems(plan: ExecutionPlan, actions: frozenset[str], max_steps: 
         problems.append("Two steps have the same step_id.")
     if ids != sorted(ids):
         problems.append("The steps are not in the order of their step_id.")
+    earlier = set(finished)
     for step in plan.steps:
-        names = ", ".join(sorted(actions))
-        if step.action not in actions:
-            problems.append(
-                f"Step {step.step_id}: unknown action '{step.action}'. There are: {names}."
-            )
-        if step.fallback is not None and step.fallback not in actions:
-            problems.append(
-                f"Step {step.step_id}: unknown fallback '{step.fallback}'. There are: {names}."
-            )
-        for each in step.depends_on:
-            if each not in ids:
-                problems.append(f"Step {step.step_id} depends on step {each}, which is missing.")
-            elif each >= step.step_id:
-                problems.append(
-                    f"Step {step.step_id} depends on step {each}, which is not earlier."
-                )
+        problems += _find_step_problems(step, actions, earlier, ids)
+        earlier.add(step.step_id)
+    return problems
+
+
+def _find_step_problems(
+    step: PlanStep, actions: frozenset[str], earlier: set[int], ids: Sequence[int]
+) -> list[str]:
+    names, problems = ", ".join(sorted(actions)), list[str]()
+    for what, name in (("action", step.action), ("fallback", step.fallback)):
+        if name is not None and name not in actions:
+            problems.append(f"Step {step.step_id}: unknown {what} '{name}'. There are: {names}.")
+    for each in step.depends_on:
+        if each not in earlier:
+            why = "not earlier" if each in ids else "missing"
+            problems.append(f"Step {step.step_id} depends on step {each}, which is {why}.")
     return problems

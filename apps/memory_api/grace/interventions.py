@@ -154,7 +154,7 @@ async def apply_answer(
     )  # fmt: skip
     agent_run.state = "queued"
     if action in NEEDS_INPUT and given:
-        said = [*agent_run.options.get(PERSON_INPUTS, ()), given[:MAX_MESSAGE_LENGTH]]
+        said = [*agent_run.options.get(PERSON_INPUTS, ()), given]
         agent_run.options = agent_run.options | {PERSON_INPUTS: said}
         agent_run.options.pop(SEARCHED_AGAIN, None)
     if action == "cancel":

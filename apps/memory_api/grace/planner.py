@@ -31,9 +31,9 @@ MAX_COLLECTIONS_TOKENS = 8_000
 TEMPLATE_COMPLEXITY = 0.5
 
 
-DERIVED_FIELDS = frozenset({"step_id", "depends_on", "fallback"})
-"""Fields of a step that a model is not asked for. They follow from the order of the steps and from
-the tools, and are used if a model states them.
+DERIVED_FIELDS = frozenset({"step_id", "depends_on", "fallback", "requires_confirmation"})
+"""Fields that a model is not asked for. They follow from the order of the steps, from the tools and
+from the complexity, and are used if a model states them.
 """
 
 
@@ -41,8 +41,8 @@ class PlannedStep(BaseModel):
     """A step as the model writes it."""
 
     action: str
-    query: str | None
-    collection: str | None
+    query: str | None = None
+    collection: str | None = None
     step_id: int | None = Field(default=None, ge=1)
     depends_on: list[int] = Field(default_factory=list)
     fallback: str | None = None
@@ -54,6 +54,7 @@ class PlannedSteps(BaseModel):
     complexity: float = Field(ge=0, le=1)
     steps: list[PlannedStep] = Field(min_length=1)
     cited_bullets: list[str] = Field(default_factory=list)
+    requires_confirmation: bool = False
 
     @model_validator(mode="after")
     def _check_queries(self) -> Self:
@@ -89,6 +90,8 @@ class PlanningContext:
     """What a person has added to the question, oldest first."""
     searched: Sequence[str] = ()
     """The words of all searches of the run up to now, also of plans that were replaced."""
+    finished: Sequence[int] = ()
+    """Steps whose answers a replan can use, and that its steps are numbered after."""
     added_search_words: Sequence[str] = ()
     """Words that a search by the template adds to the question."""
 
@@ -123,7 +126,8 @@ async def create_plan(context: PlanningContext, model: AgentModel | None) -> Exe
             raise
         log.warning("plan_not_usable", error=str(error)[:200])
         return template_plan(context, TEMPLATE_COMPLEXITY)
-    problems = find_plan_problems(plan, frozenset(context.tools), context.config.planner.max_steps)
+    max_steps = context.config.planner.max_steps
+    problems = find_plan_problems(plan, frozenset(context.tools), max_steps, context.finished)
     if problems:
         log.warning("plan_not_valid", problems=problems[:3])
         return template_plan(context, TEMPLATE_COMPLEXITY)
@@ -152,16 +156,16 @@ async def _plan_by_model(context: PlanningContext, model: AgentModel) -> Executi
         log.warning("plan_too_long", steps=len(planned.steps))
         return template_plan(context, TEMPLATE_COMPLEXITY)
     try:
-        steps = [
-            _to_plan_step(context, number, step) for number, step in enumerate(planned.steps, 1)
-        ]
+        first = max(context.finished, default=0) + 1
+        steps = [_to_plan_step(context, n, step) for n, step in enumerate(planned.steps, first)]
     except ValidationError as error:
         raise LLMUnparseable("The plan has a step that is not valid.") from error
     return ExecutionPlan(
         original_query=context.query,
         complexity=planned.complexity,
         steps=steps,
-        requires_confirmation=planned.complexity >= context.config.planner.confirm_above,
+        requires_confirmation=planned.requires_confirmation
+        or planned.complexity >= context.config.planner.confirm_above,
         engine="llm",
         cited_bullet_keys=[key for key in planned.cited_bullets if key in context.bullet_keys],
     )

@@ -136,10 +136,18 @@ async def make_replan(
             titles = _found_titles(state)
         if not why.feedback and " ".join([query, *titles]) in (context.query, *context.searched):
             return ReplanResult("abort", None)  # the plan would be the same again
-    situation = _describe(why, state, context, keep=strategy == "partial")
+    kept = _kept_steps(why, state) if strategy == "partial" else []
+    has_answers = any(step.action not in SEARCH_ACTIONS for step in kept)
+    finished = [step.step_id for step in kept] if has_answers else []
+    situation = _describe(why, state, context, finished, keep=strategy == "partial")
     made = await create_plan(
         replace(
-            context, query=query, added_search_words=titles, situation=situation, corrections=()
+            context,
+            query=query,
+            added_search_words=titles,
+            situation=situation,
+            finished=finished,
+            corrections=(),
         ),
         model,
     )
@@ -149,7 +157,7 @@ async def make_replan(
     )
     if strategy == "full":
         return ReplanResult("full", made)
-    return _merge(why, state, made)
+    return _merge(kept, made)
 
 
 def _add_words_of_person(why: ReplanContext, context: PlanningContext) -> str:
@@ -207,27 +215,35 @@ def _changed(
     return ReplanResult(strategy, plan, kept)
 
 
-def _merge(why: ReplanContext, state: ExecutionState, made: ExecutionPlan) -> ReplanResult:
-    """All finished steps except the one that is replaced, whatever their numbers, then the new
-    steps, renumbered.
-    """
-    kept = [
+def _kept_steps(why: ReplanContext, state: ExecutionState) -> list[PlanStep]:
+    """All finished steps except the one that is replaced, whatever their numbers."""
+    return [
         step
         for step in state.plan.steps
         if state.states[step.step_id] in USABLE and step.step_id != why.step_id
     ]
+
+
+def _merge(kept: Sequence[PlanStep], made: ExecutionPlan) -> ReplanResult:
+    """The kept steps, then the new ones. These get numbers after them, unless they have such."""
     offset = max((step.step_id for step in kept), default=0)
-    numbers = {step.step_id: offset + n for n, step in enumerate(made.steps, start=1)}
-    new = [step.renumber(numbers) for step in made.steps]
-    room = max(0, MAX_STEPS - len(kept))
-    if len(new) > room:
+    new = made.steps
+    if new[0].step_id <= offset:
+        numbers = {step.step_id: offset + n for n, step in enumerate(new, start=1)}
+        new = [step.renumber(numbers) for step in new]
+    if len(kept) + len(new) > MAX_STEPS:
         return ReplanResult("abort", None)
-    plan = made.model_copy(update={"steps": [*kept, *new]})
+    plan = made.model_copy(update={"steps": [*kept, *new]}).depend_on_variables()
     return ReplanResult("partial", plan, [step.step_id for step in kept])
 
 
 def _describe(
-    why: ReplanContext, state: ExecutionState, context: PlanningContext, *, keep: bool
+    why: ReplanContext,
+    state: ExecutionState,
+    context: PlanningContext,
+    finished: Sequence[int],
+    *,
+    keep: bool,
 ) -> str:
     """The situation for the planner, fenced: errors and outputs are data."""
     lines = [f"Reason: {why.trigger}"]
@@ -241,7 +257,7 @@ def _describe(
         lines.append(fence_text(why.error[:1_000], label="error"))
     said = dict.fromkeys([*context.person_inputs, *filter(None, [why.feedback])])
     if said:
-        words = "\n".join(said)[-4_000:]
+        words = "\n".join(said)[-10_000:]
         lines.append("The person who asks has said:\n" + fence_text(words, label="person"))
     done = [
         f"Step {n} ({result.action}) is finished: {result.output[:200] or 'nothing'}"
@@ -250,6 +266,11 @@ def _describe(
     ]
     if done:
         lines.append(fence_text("\n".join(done), label="finished"))
+    if finished:
+        lines.append(
+            f"Number the remaining steps from {max(finished) + 1}. A search can have the number of"
+            " a finished step that is not a search in braces."
+        )
     lines += [
         f"The person skipped the question of step {step.step_id}. Do not ask it again."
         for step in state.plan.steps

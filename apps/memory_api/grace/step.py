@@ -24,6 +24,7 @@ from memory_api.grace.agent_model import RunOverLimit, RunUsage, open_agent_mode
 from memory_api.grace.config import GraceConfig, ThresholdSection, load_config
 from memory_api.grace.context import CONVERSATION, Experience, find_experience
 from memory_api.grace.corrections import Correction, find_corrections
+from memory_api.grace.decisions import budget_warning
 from memory_api.grace.execution_plan import SEARCH_ACTIONS, ExecutionState
 from memory_api.grace.executor import (
     AgentRunCancelled,
@@ -248,8 +249,8 @@ async def _plan(leg: Leg, agent_run: AgentRunRow) -> bool:
         steps = write_plan(current, plan, [])
         session.add_all(steps)
         following = find_next_steps(leg, current, read_state(current, steps)) or []
-        created = ("plan_created", describe_plan(plan))
-        await queries.add_events(session, current, [created, *mark_running(steps, following)])
+        events = [("plan_created", describe_plan(plan)), *budget_warning(leg, current)]
+        await queries.add_events(session, current, [*events, *mark_running(steps, following)])
     leg.known, leg.started = KnownRows(current, steps), following
     return True
 
@@ -330,5 +331,6 @@ async def _end(leg: Leg, status: str | None = None, *, error: str | None = None)
         current = await leg.lock(session)
         if error is None and status is None and current.cancel_requested:
             status = "cancelled"
-        await leg.end(session, current, status=status, error=error)
+        events = budget_warning(leg, current)
+        await leg.end(session, current, status=status, error=error, events=events)
     return False

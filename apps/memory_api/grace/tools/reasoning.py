@@ -10,9 +10,10 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+import structlog
+from pydantic import BaseModel, Field, field_validator
 
 from memory_api.collections.markdown_tables import MarkdownTable, find_tables
 from memory_api.collections.sentences import split_sentences
@@ -30,9 +31,12 @@ from memory_api.grace.tools.port import (
     fence_sources,
 )
 from memory_api.grace.tools.rag_search import relevance, search_factors, word_weights
+from memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
 from memory_api.llm.untrusted_text import fence_text, fit_text
 from memory_api.text.excerpts import detect_language
 from memory_api.text.terms import document_weights, query_terms
+
+log = structlog.get_logger()
 
 MAX_SENTENCES = 3
 MAX_CONTEXT_TOKENS = 4_000
@@ -60,6 +64,17 @@ class SourcedAnswer(BaseModel):
     answer: str = Field(min_length=1, max_length=20_000)
     sufficient: bool = Field(description="Whether the sources answer the question.")
     search: str | None = Field(default=None, description="Words to search for, or null.")
+
+    @field_validator("answer", mode="before")
+    @classmethod
+    def _strip(cls, value: Any) -> Any:
+        return value.strip() if isinstance(value, str) else value
+
+    @field_validator("search", mode="before")
+    @classmethod
+    def _ignore_other_types(cls, value: Any) -> str | None:
+        """An answer is not lost because of what it says about another search."""
+        return value if isinstance(value, str) else None
 
 
 class ClaimVerdict(BaseModel):
@@ -174,7 +189,8 @@ async def judge_answer(
     context: ToolContext, model: AgentModel, query: str, answer: str, sources: Sequence[Source]
 ) -> Groundedness:
     """Compare the claims of an answer with the sources and with what a person has said: by the
-    model, or by the rules if the configuration says so.
+    model, or by the rules if the configuration says so. Without a usable verdict, the rules decide,
+    and are not sure.
     """
     said = [Source("person", each, 1.0) for each in context.person_inputs]
     known = [*sources, *said]
@@ -187,7 +203,12 @@ async def judge_answer(
         "query": fence_text(query, label="question"),
         "answer": fence_text(answer, label="answer"),
     }
-    judged = await model.ask(AnswerJudgment, "judge", values, temperature=0)
+    try:
+        judged = await model.ask(AnswerJudgment, "judge", values, temperature=0)
+    except (LLMRefused, LLMTruncated, LLMUnparseable) as error:
+        log.warning("judgment_not_usable", error=str(error)[:200])
+        ruled = judge_by_rules(answer, known)
+        return replace(ruled, self_evaluation=min(ruled.self_evaluation, UNCOMPARED))
     count = dict.fromkeys(("supported", "contradicted", "neutral"), 0)
     own, words = judged.self_evaluation, SourceWords(known)
     for claim in judged.claims:
