@@ -114,23 +114,27 @@ async def test_key_is_reserved_until_request_ends(api, tenant, runtime, monkeypa
     assert (await count(runtime, tenant.id))["traces"] == 600
 
 
+SLACK = timedelta(seconds=1)
+"""Citus starts the transaction of a node later than that of the coordinator."""
+
+
 async def test_lease_follows_the_clock_of_the_database(tenant, runtime) -> None:
     """Clocks of API processes may differ."""
     async with runtime.sessions.for_tenant(tenant.id) as session:
         await idempotency.reserve_key(session, "POST /x", "k", b"body")
         row = await session.scalar(text("select lease_until - now() from idempotency_keys"))
-        assert row == idempotency.LEASE
+        assert abs(row - idempotency.LEASE) < SLACK
         await session.execute(text("update idempotency_keys set lease_until = now()"))
         await idempotency.set_lease(session, "POST /x", "k")
         row = await session.scalar(text("select lease_until - now() from idempotency_keys"))
-        assert row == idempotency.LEASE
+        assert abs(row - idempotency.LEASE) < SLACK
 
 
 async def test_response_is_replayed_for_a_day(api, tenant, runtime) -> None:
     first = await api.post("/api/v1/memories", json={"content": "x"}, headers=named("d"))
     async with runtime.sessions.for_tenant(tenant.id) as session:
         await session.execute(
-            text("update idempotency_keys set created_at = created_at - interval '25 hours'")
+            text("update idempotency_keys set created_at = now() - interval '25 hours'")
         )
     second = await api.post("/api/v1/memories", json={"content": "y"}, headers=named("d"))
     assert second.status_code == 201

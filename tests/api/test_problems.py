@@ -206,7 +206,7 @@ async def test_connections_closed_by_server_cause_no_error(
             async with runtime.sessions.without_tenant() as session:
                 pid = await session.scalar(text("select pg_backend_pid()"))
             admin = await asyncpg.connect(database.url("postgres"))
-            await admin.execute("select pg_terminate_backend($1, 5000)", pid)
+            await admin.execute("select pg_terminate_backend($1::int, 5000::bigint)", pid)
             await admin.close()
             answers = [await http.get("/api/v1/traces", headers=tenant.auth()) for _ in range(3)]
     assert answers[0].status_code in (200, 503)

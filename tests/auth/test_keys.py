@@ -74,14 +74,14 @@ async def test_last_use_is_stored_once_a_minute(app, runtime, api, tenant) -> No
     (await api.get("/api/v1/traces")).raise_for_status()
     assert await used() == first
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        earlier = ApiKeyRow.last_used_at - timedelta(minutes=2)
+        earlier = datetime.now(UTC) - timedelta(minutes=2)
         await session.execute(
             update(ApiKeyRow).where(ApiKeyRow.tenant_id == tenant.id).values(last_used_at=earlier)
         )
         for key in await queries.list_keys(session):
             app.state.api.key_cache.remove(key.id)  # five seconds later
     (await api.get("/api/v1/traces")).raise_for_status()
-    assert (await used())[0] >= first[0]
+    assert max(await used()) >= first[0]
 
 
 async def test_tenant_is_created_once(owner, tenant) -> None:

@@ -143,7 +143,7 @@ def test_node_that_changes_in_a_statement_is_an_unavailable_database(message: st
 async def kill(database: Database, pid: int) -> None:
     other = await asyncpg.connect(database.url("hansei_app"))
     try:
-        assert await other.fetchval("select pg_terminate_backend($1, 5000)", pid)
+        assert await other.fetchval("select pg_terminate_backend($1::int, 5000::bigint)", pid)
     finally:
         await other.close()
 

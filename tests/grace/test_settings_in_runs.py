@@ -96,7 +96,7 @@ async def test_second_replan_waits_for_the_cooldown(agent: Agent, counter: Count
     assert (run["state"], run["replan_count"]) == ("queued", 1)
     async with agent.runtime.sessions.for_tenant(agent.tenant.id) as session:
         await session.execute(
-            text("update agent_runs set replanned_at = replanned_at - interval '2 hours'")
+            text("update agent_runs set replanned_at = now() - interval '2 hours'")
         )
         await session.execute(text("update tickets set due_at = now()"))
     await agent.work()

@@ -42,11 +42,11 @@ async def add(api: AsyncClient, content: str, **fields: Any) -> str:
 
 async def make_older(runtime: Runtime, tenant: TestTenant, days: float, *ids: str) -> None:
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        age = timedelta(days=days)
+        then = datetime.now(UTC) - timedelta(days=days)
         await session.execute(
             update(MemoryRow)
             .where(MemoryRow.tenant_id == tenant.id, MemoryRow.id.in_([UUID(i) for i in ids]))
-            .values(created_at=MemoryRow.created_at - age, updated_at=MemoryRow.updated_at - age)
+            .values(created_at=then, updated_at=then)
         )
 
 

@@ -291,13 +291,10 @@ async def test_upkeep_of_an_idle_tenant_is_due_when_a_retention_ends(
         (await api.post("/api/v1/traces", json=trace)).raise_for_status()
     await run_upkeep_round()
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        days = timedelta(days=4)
+        now, days = await transaction_time(session), timedelta(days=4)
         await session.execute(
-            update(TraceRow)
-            .where(TraceRow.tenant_id == tenant.id)
-            .values(created_at=TraceRow.created_at - days)
+            update(TraceRow).where(TraceRow.tenant_id == tenant.id).values(created_at=now - days)
         )
-        now = await transaction_time(session)
         due_at = await upkeep.next_upkeep(session, runtime.settings, uuid4())
         retention = TASKS["retention"]
         tomorrow = retention.period_start(now) + timedelta(days=1)
@@ -305,7 +302,7 @@ async def test_upkeep_of_an_idle_tenant_is_due_when_a_retention_ends(
         await session.execute(
             update(TraceRow)
             .where(TraceRow.tenant_id == tenant.id, TraceRow.project_id == "short")
-            .values(created_at=TraceRow.created_at - days)
+            .values(created_at=now - 2 * days)
         )
         assert await upkeep.next_upkeep(session, runtime.settings, uuid4()) == tomorrow, "overdue"
         await session.execute(

@@ -42,7 +42,8 @@ async def test_plan_that_waits_for_its_playbook_is_stopped(
     ticket = Ticket(tenant.id, UUID(run["id"]))
     monkeypatch.setattr(runtime.settings, "run_timeout", SECONDS)
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        await session.execute(text("select from playbooks for update"))
+        locked = text("select from playbooks where tenant_id = :tenant for update")
+        await session.execute(locked, {"tenant": tenant.id})
         assert await worker.process_ticket(runtime, ticket) is None
     (run,) = (await api.get("/api/v1/runs", params={"kind": APPLY})).json()["items"]
     assert (run["state"], run["error"]["code"]) == ("failed", "run_timeout")

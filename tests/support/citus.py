@@ -51,6 +51,7 @@ class Cluster(Server):
                 RESTRICT_LOGINS,
                 "create extension vector",
                 "create extension citus",
+                f"alter database {database} set citus.enable_unsafe_triggers = on",
             ):
                 await self.on(node, statement, database)
         (host, port), *workers = self.nodes

@@ -43,7 +43,7 @@ async def distribute(
         await check_nodes(connection)
         await _lock(connection)
         for role in SERVICE_ROLES:
-            await _send_tenant_to_nodes(connection, role)
+            await _configure_role(connection, role)
         await _distribute_tables(connection, shard_count, report)
     finally:
         await connection.close()
@@ -65,12 +65,13 @@ async def _lock(connection: Any) -> None:
     await connection.execute("select pg_advisory_lock(hashtextextended('hansei.distribute', 0))")
 
 
-async def _send_tenant_to_nodes(connection: Any, role: str) -> None:
-    """`SET LOCAL` of the role reaches the nodes, in all of its new connections."""
+async def _configure_role(connection: Any, role: str) -> None:
+    """For the new connections of a role: `SET LOCAL` reaches the nodes, and shards are not hidden
+    in the catalog. Hiding them takes asyncpg seconds when it first needs a type.
+    """
     database = await connection.fetchval("select quote_ident(current_database())")
-    await connection.execute(
-        f"alter role {role} in database {database} set citus.propagate_set_commands = 'local'"
-    )
+    for setting in ("propagate_set_commands = 'local'", "override_table_visibility = off"):
+        await connection.execute(f"alter role {role} in database {database} set citus.{setting}")
 
 
 async def _distribute_tables(connection: Any, shard_count: int, report: Report) -> None:
