@@ -1023,7 +1023,8 @@ class EvaluationReportsResource(Resource):
         **options: Unpack[RequestOptions],
     ) -> EvaluationReport:
         """Stores a report of `hansei eval`, which the console shows. A report of the same
-        evaluation is replaced. The body has at most 1 MB.
+        evaluation is replaced. The project is `default`, that of the key, or one that has
+        traces or memories. The body has at most 1 MB.
 
         Args:
             report: The content of `report.json`.

@@ -32,6 +32,27 @@ async def test_list_says_what_each_evaluation_found(owner_of, api) -> None:
     assert "$0.0555" in page
 
 
+async def test_list_and_page_say_what_a_report_lacks(owner_of, api) -> None:
+    whole = evaluation_report("whole") | {"failures": []}
+    await publish(api, whole)
+    page = (await owner_of.get("/console/evaluations")).text
+    assert "INCOMPLETE" not in page
+    assert "failed for good" not in page
+    made = await publish(api, evaluation_report() | {"calls": {"done": 41, "planned": 290}})
+    path = f"/console/evaluations/{made}"
+    for language, incomplete, failed in (
+        ("en", "INCOMPLETE: 41 of 290 calls were made.", "Calls that failed for good: 1."),
+        ("ja", "未完了: 290 件中 41 件", "最後まで失敗した呼び出し: 1 件"),
+    ):
+        owner_of.http.headers["Accept-Language"] = language
+        listed = (await owner_of.get("/console/evaluations")).text
+        assert listed.count(incomplete) == 1
+        assert listed.count(failed) == 1
+        page = (await owner_of.get(path)).text
+        assert incomplete in page
+        assert failed in page
+
+
 async def test_report_has_curve_turned_tasks_harm_and_cost(owner_of, api) -> None:
     made = await publish_report(api)
     page = html.unescape((await owner_of.get(f"/console/evaluations/{made}")).text)

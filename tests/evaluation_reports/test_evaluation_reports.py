@@ -12,6 +12,7 @@ from httpx2 import AsyncClient
 from memory_api.evaluation_reports import queries
 from memory_api.evaluation_reports.schemas import CREATE_EXAMPLE
 from tests.conftest import TestTenant
+from tests.support.api_calls import trace
 from tests.support.evaluation_report import evaluation_report
 from tests.support.problems import assert_problem
 
@@ -119,10 +120,25 @@ async def test_report_is_bounded_and_redacted(
     assert len((await api.get(URL)).json()["items"]) == 1
 
 
+async def test_project_that_does_not_exist_is_refused(api: AsyncClient) -> None:
+    for project in ("support", "sales"):
+        (await api.post("/api/v1/traces", json=trace(project_id=project))).raise_for_status()
+    body = {"report": evaluation_report(), "project_id": "suport"}
+    problem = assert_problem(await api.post(URL, json=body), 422, "invalid")
+    assert problem["detail"] == (
+        "Project 'suport' has no trace and no memory. Existing projects, the most similar first:"
+        " support, default, sales."
+    )
+    assert problem["errors"][0]["field"] == "project_id"
+    await publish(api, evaluation_report(), project_id="support")
+    assert (await api.get(URL, params={"project_id": "suport"})).json()["items"] == []
+
+
 async def test_reports_of_others_are_not_seen(
     api: AsyncClient, http: AsyncClient, make_tenant: Callable[[], Awaitable[TestTenant]]
 ) -> None:
     other = await make_tenant()
+    (await api.post("/api/v1/traces", json=trace(project_id="one"))).raise_for_status()
     made = await publish(api, CREATE_EXAMPLE["report"], project_id="one")
     assert (await api.get(URL)).json()["items"] == []
     body = {"name": "two", "scopes": ["write"], "project_id": "two"}

@@ -210,7 +210,7 @@ async def test_deleting_old_runs_reads_a_batch(connection: Any) -> None:
 
 
 async def test_next_expiry_reads_the_oldest_rows(connection: Any) -> None:
-    projects = parse_statement(read_sql("maintenance/maintenance.sql", "list_projects"))
+    projects = parse_statement(read_sql("tenants/queries.sql", "list_projects"))
     assert await rows_read(connection, projects, {"tenant": TENANT}) <= FEW
     statement = parse_statement(read_sql("maintenance/maintenance.sql", "next_expiry"))
     days = ("event_days", "trace_days", "retrieval_days", "llm_call_days")

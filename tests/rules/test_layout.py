@@ -85,6 +85,7 @@ SQL_FILES = {
     "reflection/credit/credit.sql",
     "run_queue/queue.sql",
     "runs/queries.sql",
+    "tenants/queries.sql",
     "traces/storage.sql",
 }
 

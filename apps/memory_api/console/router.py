@@ -51,7 +51,7 @@ from memory_api.console.visit import (
     local_address,
 )
 from memory_api.core.errors import Forbidden, NotFound, Unauthorized
-from memory_api.maintenance.retention.queries import list_projects
+from memory_api.tenants.queries import list_projects
 
 PAGES = (
     *(overview_router, playbooks_router, bullets_router, review_router, timeline_router),

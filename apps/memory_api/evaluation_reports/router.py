@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from difflib import get_close_matches
 from uuid import UUID
 
 from fastapi import APIRouter
@@ -26,6 +27,7 @@ from memory_api.evaluation_reports.schemas import (
     EvaluationReportPage,
 )
 from memory_api.evaluation_reports.tables import EvaluationReportRow
+from memory_api.tenants.queries import list_projects
 
 router = APIRouter(
     prefix="/api/v1/evaluation-reports", tags=["evaluation-reports"], route_class=RedactingRoute
@@ -43,15 +45,19 @@ async def create_evaluation_report(
     body: CreateEvaluationReportRequest, session: Session, caller: Writer
 ) -> EvaluationReport:
     """Stores a report of `hansei eval`, which the console shows. A report of the same evaluation is
-    replaced. The body has at most 1 MB.
+    replaced. The project is `default`, that of the key, or one that has traces or memories. The
+    body has at most 1 MB.
     """
     try:
         check_report(body.report)
     except EvaluationError as error:
         raise InvalidRequest(error.detail, field="report") from None
+    project = caller.resolve_project(body.project_id)
+    if project not in ("default", caller.project_id):
+        await _require_project(session, project)
     plan = body.report["plan"]
     values = {
-        "project_id": caller.resolve_project(body.project_id),
+        "project_id": project,
         "evaluation_id": plan["id"],
         "playbook": plan["protocol"]["playbook"],
         "summary": summarize_report(body.report),
@@ -88,6 +94,20 @@ async def get_evaluation_report(
 async def delete_evaluation_report(report_id: UUID, session: Session, caller: Writer) -> None:
     """Deletes a report for good."""
     await session.delete(await _require(session, caller, report_id))
+
+
+async def _require_project(session: Session, project: str) -> None:
+    """Raises `InvalidRequest` with the most similar names if the project has no data: nobody would
+    look for a report there.
+    """
+    known = await list_projects(session) | {"default"}
+    if project not in known:
+        similar = ", ".join(get_close_matches(project, known, n=5, cutoff=0))
+        raise InvalidRequest(
+            f"Project '{project}' has no trace and no memory. Existing projects, the most similar"
+            f" first: {similar}.",
+            field="project_id",
+        )
 
 
 async def _require(session: Session, caller: Identity, report_id: UUID) -> EvaluationReportRow:

@@ -91,6 +91,7 @@ _PUBLISHED: dict[str, Any] = {
         "comparisons": [_COMPARISON],
         "advice": [_ADVICE],
         "calls": {"done": 140, "planned": 140},
+        "failures": 0,
         "total_usd": 0.42,
     },
     "actor": "key:0190d2c4-6f5e-7a31-9c11-3a55d6f0aa01",

@@ -21,21 +21,6 @@ select least(
      where exists (select from runs r where r.tenant_id = :tenant and r.state in ('queued', 'running') and r.id <> :run_id))
 )
 
--- name: list_projects
--- The projects that have traces or memories. Reads one trace of each project.
-with recursive projects (project_id) as (
-    (select t.project_id from traces t where t.tenant_id = :tenant order by t.project_id limit 1)
-    union all
-    select next.project_id
-    from projects p
-    cross join lateral (
-        select t.project_id from traces t where t.tenant_id = :tenant and t.project_id > p.project_id order by t.project_id limit 1
-    ) next
-)
-select p.project_id from projects p
-union
-select s.project_id from scopes s where s.tenant_id = :tenant
-
 -- name: next_expiry
 -- When the retention of something of the tenant ends next: of the oldest row of each kind and project. The lists are parallel: the projects
 -- and the days of their policies, null for no limit. Of the model calls, the oldest 1,000 are read.

@@ -1,4 +1,4 @@
-"""Statements on the audit log."""
+"""Statements on the audit log and on projects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
 from memory_api.core.pagination import Cursor, keyset_page
+from memory_api.core.statements import fetch_column, load_statement
 from memory_api.tenants.tables import AuditEventRow
+
+LIST_PROJECTS = load_statement("tenants/queries.sql", "list_projects")
 
 
 async def list_audit_events(
@@ -21,3 +24,9 @@ async def list_audit_events(
         query = query.where(AuditEventRow.action == action)
     query = keyset_page(query, AuditEventRow.created_at, AuditEventRow.id, cursor)
     return (await session.scalars(query.limit(limit + 1))).all()
+
+
+async def list_projects(session: AsyncSession) -> set[str]:
+    """The projects that have memories or traces."""
+    found = await fetch_column(session, LIST_PROJECTS, {"tenant": current_tenant_id(session)})
+    return set(found)

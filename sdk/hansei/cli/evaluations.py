@@ -227,6 +227,8 @@ def publish_report(
 ) -> None:
     """Send the report of a run to the service: the page Evaluations of the console shows it.
 
+    The project is `default` unless you pass one that has traces or memories.
+
     The report has the IDs of your tasks, not their texts or the answers. Publishing the same run
     again replaces it.
     """

@@ -13,9 +13,7 @@ from hansei.nothing_learned import CONFIRMATION_RULE
 def find_notes(report: Json, _: Translate = str) -> list[str]:
     """`report` needs no `notes`."""
     notes = [_(demo.TITLE)] if report["plan"]["agent"] == demo.AGENT else []
-    calls = report["calls"]
-    if calls["done"] < calls["planned"]:
-        notes.append(_("INCOMPLETE: %(done)s of %(planned)s calls were made.") % calls)
+    notes += find_gaps(report["calls"], len(report["failures"]), _)
     for row in report["advice"]:
         if row["measures_nothing"]:
             text = _("NO ADVICE: the arm `%(arm)s` never got any. It measures nothing.")
@@ -43,7 +41,15 @@ def find_notes(report: Json, _: Translate = str) -> list[str]:
         notes.append(text % {"count": MIN_CHANGES})
     if learning := report["learning"]:
         notes += _learning_notes(learning, _)
-    if failed := len(report["failures"]):
+    return notes
+
+
+def find_gaps(calls: Json, failed: int, _: Translate) -> list[str]:
+    """Which answers a report lacks."""
+    notes: list[str] = []
+    if calls["done"] < calls["planned"]:
+        notes.append(_("INCOMPLETE: %(done)s of %(planned)s calls were made.") % calls)
+    if failed:
         text = _("Calls that failed for good: %(count)s. They count as wrong, not as harmed.")
         notes.append(text % {"count": failed})
     return notes

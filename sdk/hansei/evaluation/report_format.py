@@ -69,6 +69,7 @@ def summarize_report(report: Json) -> Json:
         "comparisons": comparisons,
         "advice": [{n: row[n] for n in ("arm", "measures_nothing")} for row in report["advice"]],
         "calls": report["calls"],
+        "failures": len(report["failures"]),
         "total_usd": report["total_usd"],
     }
 

@@ -172,7 +172,12 @@ async def test_page_for_users_can_be_followed(
             result = CliRunner().invoke(app, shlex.split(command)[1:])
             assert result.exit_code == 0, result.output
         [folder] = Path("hansei-eval").iterdir()
-        published = CliRunner().invoke(app, ["eval", "publish", str(folder), "--project", "mine"])
+        publish = ["eval", "publish", str(folder), "--project"]
+        project = f"eval-{folder.name}-1"
+        refused = CliRunner().invoke(app, [*publish, project + "1"])
+        assert refused.exit_code == 1
+        assert f"most similar first: {project}, default." in " ".join(refused.output.split())
+        published = CliRunner().invoke(app, [*publish, project])
         assert f"{live}/console/evaluations/" in published.stdout, published.output
         return CliRunner().invoke(app, ["eval", "report", str(folder), "--json"]).stdout
 
@@ -185,9 +190,10 @@ async def test_page_for_users_can_be_followed(
     assert report["primary"] == "held-out tasks"
     assert report["failures"] == []
     assert all(row["usd"] > 0 for row in report["costs"])
+    [project] = report["learning"]["projects"]
     with Hansei(live, tenant.keys["read"]) as client:
         [published] = await asyncio.to_thread(
-            lambda: list(client.evaluation_reports.list(project_id="mine"))
+            lambda: list(client.evaluation_reports.list(project_id=project))
         )
         stored = await asyncio.to_thread(client.evaluation_reports.get, published.id)
     assert stored.report == report

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from hansei._model import Json
-from hansei.evaluation.notes import find_notes
+from hansei.evaluation.notes import find_gaps, find_notes
 from hansei.evaluation.text_report import sections
 from hansei.evaluation.wording import (
     Translate,
@@ -50,6 +50,7 @@ async def show_evaluations(
         "evaluations/list.html",
         page=page,
         headlines={item.id: headline(item.summary, translate) for item in page.items},
+        gaps={item.id: _describe_gaps(item.summary, translate) for item in page.items},
         accuracies={item.id: _describe_accuracy(item.summary, translate) for item in page.items},
         paging=place.followed_by(page.next_cursor, total, PAGE_SIZE),
         done=done,
@@ -81,6 +82,10 @@ async def delete_evaluation(
 ) -> Response:
     await delete_evaluation_report(report_id, session, caller)
     return RedirectResponse(visit.link("evaluations", done="deleted"), 303)
+
+
+def _describe_gaps(summary: Json, translate: Translate) -> list[str]:
+    return find_gaps(summary["calls"], summary.get("failures", 0), translate)
 
 
 def _describe_accuracy(summary: Json, translate: Translate) -> list[tuple[str, str]]:

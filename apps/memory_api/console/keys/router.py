@@ -17,7 +17,7 @@ from memory_api.console.queries import count_in_project
 from memory_api.console.rendering import render_page
 from memory_api.console.visit import Visit
 from memory_api.core.errors import InvalidRequest
-from memory_api.maintenance.retention.queries import list_projects
+from memory_api.tenants.queries import list_projects
 from memory_api.tenants.router import create_api_key, list_api_keys, revoke_api_key
 from memory_api.tenants.schemas import CreateApiKeyRequest, CreateApiKeyResponse
 

@@ -21,11 +21,12 @@ from memory_api.core.statements import (
     fetch_value,
     load_statement,
 )
-from memory_api.maintenance.retention.queries import list_policies, list_projects
+from memory_api.maintenance.retention.queries import list_policies
 from memory_api.maintenance.tables import RetentionPolicyRow
 from memory_api.runs.lifecycle import StepResult
 from memory_api.runs.tables import RunRow
 from memory_api.runtime import Runtime
+from memory_api.tenants.queries import list_projects
 from memory_api.traces.deletion import delete_traces
 
 EXPIRED_TRACES = load_statement("maintenance/maintenance.sql", "expired_traces")

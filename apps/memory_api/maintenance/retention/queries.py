@@ -8,11 +8,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.core.db import current_tenant_id
-from memory_api.core.statements import fetch_column, load_statement
 from memory_api.core.tenant_locks import acquire_tenant_lock
 from memory_api.maintenance.tables import RetentionPolicyRow
-
-LIST_PROJECTS = load_statement("maintenance/maintenance.sql", "list_projects")
 
 
 async def list_policies(session: AsyncSession) -> Sequence[RetentionPolicyRow]:
@@ -31,9 +28,3 @@ async def replace_policies(session: AsyncSession, rows: Iterable[RetentionPolicy
     await session.execute(delete(RetentionPolicyRow).where(RetentionPolicyRow.tenant_id == tenant))
     session.add_all(rows)
     await session.flush()
-
-
-async def list_projects(session: AsyncSession) -> set[str]:
-    """The projects that have memories or traces."""
-    found = await fetch_column(session, LIST_PROJECTS, {"tenant": current_tenant_id(session)})
-    return set(found)
