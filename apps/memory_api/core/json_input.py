@@ -82,6 +82,13 @@ def have_too_many_values(documents: Sequence[bytes]) -> bool:
     return _exceeds_values(documents) or any(map(_exceeds_names, documents))
 
 
+def may_have_too_many_values(texts: Iterable[str]) -> bool:
+    """Whether texts that can be JSON, and can hold JSON as text themselves, may together have more
+    than `MAX_VALUES` values. Also counts commas and brackets of prose.
+    """
+    return sum(text.count(sign) for text in texts for sign in ",[{") > MAX_VALUES
+
+
 def _exceeds_values(documents: Sequence[bytes]) -> bool:
     if sum(raw.count(sign) for raw in documents for sign in _SIGNS) <= MAX_VALUES:
         return False  # even with the signs in strings

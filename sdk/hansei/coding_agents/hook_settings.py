@@ -10,6 +10,7 @@ import json
 import os
 import re
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -93,8 +94,8 @@ def _refused(path: Path, reason: str) -> BadRequestError:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name in counts if counts[name] > 1)
         raise ValueError(f"the key `{twice}` occurs twice")
     return found
 

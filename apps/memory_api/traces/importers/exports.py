@@ -19,6 +19,10 @@ from memory_api.traces.otlp.decoding import decode_json
 from memory_api.traces.otlp.genai import SOURCE, group_spans
 
 MAX_RUN_DEPTH = 30
+MAX_WAITING_CALLS = 64
+"""Calls without a response that a tool is compared with, the latest."""
+MAX_PYTHON_TEXT = 20_000
+"""Characters of arguments as text of Python, whose parser takes 500 bytes for each."""
 _MISSING = object()
 
 
@@ -163,8 +167,8 @@ class _ExportEvents:
     def __init__(self) -> None:
         self.events: list[Fields] = []
         self._seen: set[tuple[str, str, int]] = set()
-        self._waiting: list[tuple[str, str, Any]] = []
-        """(tool, call ID, arguments) of the calls without a response."""
+        self._waiting: dict[str, tuple[str, Any]] = {}
+        """Tool and arguments of the calls without a response, by call ID."""
 
     def add_messages(self, given: list[Fields], returned: list[Fields]) -> None:
         """The messages of one model call."""
@@ -184,7 +188,7 @@ class _ExportEvents:
         tool = str(name or "tool")[:MAX_NAME_LENGTH]
         (message,) = _find_messages(returned)[:1] or [None]
         call_id = message.get("tool_call_id") if message is not None else None
-        waiting = {key: arguments for known, key, arguments in self._waiting if known == tool}
+        waiting = {key: args for key, (known, args) in self._waiting.items() if known == tool}
         is_unknown = given in (None, "")
         if call_id is None and is_unknown and len(waiting) == 1:
             (call_id,) = waiting
@@ -211,9 +215,11 @@ class _ExportEvents:
         kind, call_id, number = key
         if kind == "tool_call" and not number:
             arguments = _arguments(event.get("content"))
-            self._waiting.append((str(event.get("tool_name")), call_id, arguments))
+            self._waiting[call_id] = str(event.get("tool_name")), arguments
+            if len(self._waiting) > MAX_WAITING_CALLS:
+                del self._waiting[next(iter(self._waiting))]
         elif kind == "tool_response":
-            self._waiting = [each for each in self._waiting if each[1] != call_id]
+            self._waiting.pop(call_id, None)
 
 
 def _arguments(value: Any) -> Any:
@@ -225,7 +231,8 @@ def _arguments(value: Any) -> Any:
     if not isinstance(text, str):
         return cast(Any, value)
     parsed: Any = _parsed(text)
-    if isinstance(parsed, str) and parsed.lstrip().startswith("{"):
+    is_short = isinstance(parsed, str) and len(parsed) <= MAX_PYTHON_TEXT
+    if is_short and parsed.lstrip().startswith("{"):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             parsed = ast.literal_eval(parsed.strip())
     return cast(Any, parsed if isinstance(parsed, Mapping) else value)

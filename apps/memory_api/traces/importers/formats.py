@@ -18,7 +18,13 @@ from memory_api.core.errors import (
     PayloadTooLarge,
     field_problem,
 )
-from memory_api.core.json_input import JSON_LIMITS, have_too_many_values, parse_json
+from memory_api.core.json_input import (
+    JSON_LIMITS,
+    MAX_VALUES,
+    have_too_many_values,
+    may_have_too_many_values,
+    parse_json,
+)
 from memory_api.traces.importers import agent_logs, exports
 from memory_api.traces.importers.agent_logs import Fields, Record
 from memory_api.traces.importers.export_scores import find_subject, score_outcome
@@ -53,6 +59,7 @@ SESSION_CONVERTERS: Mapping[str, Callable[[Sequence[Any]], Fields]] = {
     "claude-code": agent_logs.from_claude_code,
     "codex": agent_logs.from_codex,
 }
+_WITH_JSON_TEXTS = ("langfuse", "langsmith")
 _DOCUMENT_FIELDS = ("data", "traces", "runs", "items", "results")
 """Fields of an export that hold its records."""
 
@@ -122,6 +129,10 @@ def convert_record(value: Any, name: TraceFormat, outcome_from: str | None = Non
         return [{**record, **shared}]
     if kind == "otel":
         return [{**fields, **shared} for fields in exports.from_otel(record)]
+    if kind in _WITH_JSON_TEXTS and may_have_too_many_values([to_json(record).decode()]):
+        raise PayloadTooLarge(
+            f"A record of {kind} can have at most {MAX_VALUES:,} values, with those in its texts."
+        )
     fields = _RECORD_CONVERTERS[kind](record)
     return [_complete(kind, record, fields, shared)]
 

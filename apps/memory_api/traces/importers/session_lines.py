@@ -128,7 +128,7 @@ class _SubAgents:
 
     def __post_init__(self) -> None:
         types = _requested_types(self.entries)
-        used: set[str] = set()
+        used: dict[str, int] = {}
         for position, entry in enumerate(self.entries):
             if not entry.get("isSidechain"):
                 continue
@@ -173,12 +173,13 @@ def _requested_types(entries: Iterable[Message]) -> dict[str, str]:
     return types
 
 
-def _unused_name(name: str, used: set[str]) -> str:
-    number, unused = 1, name
+def _unused_name(name: str, used: dict[str, int]) -> str:
+    """`used` has the last number of each name, so that no number is tried twice."""
+    unused, base = name, name[: MAX_NAME_LENGTH - 8]
     while unused in used:
-        number += 1
-        unused = f"{name[: MAX_NAME_LENGTH - 8]} {number}"
-    used.add(unused)
+        used[base] = used.get(base, 1) + 1
+        unused = f"{base} {used[base]}"
+    used[unused] = 1
     return unused
 
 

@@ -18,7 +18,12 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from memory_api.core.errors import InvalidRequest, PayloadTooLarge
-from memory_api.core.json_input import parse_json, replace_unstorable
+from memory_api.core.json_input import (
+    MAX_VALUES,
+    may_have_too_many_values,
+    parse_json,
+    replace_unstorable,
+)
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_DECODED_BYTES = 64 * 1024 * 1024
@@ -159,12 +164,21 @@ def _encode_ids(value: Any) -> Any:
 
 
 def _read_spans(request: ExportTraceServiceRequest) -> Iterator[Span]:
+    fields = size = 0
     for resource in request.resource_spans:
         shared = _read_attributes(resource.resource.attributes)
+        span_count = sum(len(scope.spans) for scope in resource.scope_spans)
+        fields += len(shared) * span_count
+        size += resource.resource.ByteSize() * span_count
+        if fields > MAX_FIELDS or size > MAX_DECODED_BYTES:
+            raise PayloadTooLarge(
+                f"The attributes of resources can have at most {MAX_FIELDS:,} fields and"
+                f" {MAX_DECODED_BYTES:,} bytes, counted once for each span."
+            )
         for scope in resource.scope_spans:
             for span in scope.spans:
                 message = replace_unstorable(span.status.message)
-                yield Span(
+                read = Span(
                     trace_id=span.trace_id.hex(),
                     span_id=span.span_id.hex(),
                     parent_id=span.parent_span_id.hex(),
@@ -177,6 +191,16 @@ def _read_spans(request: ExportTraceServiceRequest) -> Iterator[Span]:
                     ],
                     error=message or "error" if span.status.code == _STATUS_ERROR else None,
                 )
+                if may_have_too_many_values(_texts_of(read)):
+                    raise PayloadTooLarge(
+                        f"A span can have at most {MAX_VALUES:,} values, with those in its texts."
+                    )
+                yield read
+
+
+def _texts_of(span: Span) -> Iterator[str]:
+    for attributes in (span.attributes, *(values for _, values in span.events)):
+        yield from (value for value in attributes.values() if isinstance(value, str))
 
 
 def _read_attributes(pairs: Iterable[Any]) -> dict[str, Any]:

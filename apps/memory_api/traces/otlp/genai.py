@@ -8,7 +8,7 @@ tool call, or a hash of the message and how often it occurred before in the conv
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -265,14 +265,14 @@ def _pair_results(messages: Sequence[Message]) -> Iterator[Message]:
     """
     answered = {message.get("tool_call_id") for message in messages}
     called: set[str] = set()
-    waiting: list[str] = []
+    waiting: deque[str] = deque()
     for message in messages:
         identities = [str(call.get("id") or "") for call in message.get("tool_calls") or ()]
         called.update(identities)
         waiting += [identity for identity in identities if identity and identity not in answered]
         call_id = message.get("tool_call_id")
         if call_id and call_id not in called and waiting:
-            yield {**message, "tool_call_id": waiting.pop(0)}
+            yield {**message, "tool_call_id": waiting.popleft()}
         else:
             yield message
 
