@@ -18,7 +18,6 @@ from memory_api.demo.history import DAYS, FILE, load_desks
 from memory_api.memories.index.scopes import ensure_scopes, find_scopes
 from tests.analytics.conftest import open_login as open_login
 from tests.conftest import Database, TestTenant
-from tests.support.api_calls import new_trace
 from tests.support.demo import Demo, environment
 from tests.support.server_command import run_command, run_command_here
 
@@ -27,7 +26,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo"), pytest.mark.tim
 
 async def test_history_covers_sixty_days_that_end_now(demo: Demo) -> None:
     first, last, runs = (
-        await demo.fetch("select min(created_at), max(created_at), count(*) from traces")
+        await demo.fetch(
+            "select min(created_at), max(created_at), count(*) from traces"
+            " where playbook is not null"
+        )
     )[0]
     now = datetime.now(UTC)
     assert timedelta(days=DAYS - 1) < now - first < timedelta(days=DAYS + 1)
@@ -121,7 +123,9 @@ async def test_renders_are_those_of_the_product(demo: Demo, open_login) -> None:
         "select id from retrievals where cardinality(scores) <> cardinality(bullet_keys)"
     )
     assert odd == []
-    without = await demo.fetch("select id from traces where retrieval_id is null")
+    without = await demo.fetch(
+        "select id from traces where retrieval_id is null and playbook is not null"
+    )
     assert without == []
     assert demo.other_advice <= 60, "most agents of the recording had these bullets"
     renders = await demo.fetch(
@@ -151,16 +155,15 @@ async def test_runs_are_done_and_no_worker_waits_for_them(demo: Demo) -> None:
 
 def test_demo_is_refused_where_it_is_loaded(demo: Demo) -> None:
     status, _, errors = demo.run()
-    assert (status, "has data" in errors, "--remove" in errors) == (1, True, True), errors
+    assert (status, "exists" in errors, "--remove" in errors) == (1, True, True), errors
 
 
-async def test_tenant_with_data_is_neither_filled_nor_removed(
-    api: object, tenant: TestTenant, demo: Demo
+async def test_tenant_that_exists_is_neither_filled_nor_removed(
+    tenant: TestTenant, demo: Demo
 ) -> None:
-    await new_trace(api)  # type: ignore[arg-type]
     options = environment(demo.database)
     status, _, errors = await run_command(("demo", "--tenant", tenant.slug), options)
-    assert (status, "has data" in errors) == (1, True), errors
+    assert (status, "exists" in errors) == (1, True), errors
     status, _, errors = await run_command(("demo", "--tenant", tenant.slug, "--remove"), options)
     assert (status, "was not made by" in errors) == (1, True), errors
 
@@ -182,6 +185,9 @@ async def test_removal_leaves_no_row_and_touches_no_other_tenant(
         " and column_name = 'tenant_id' and table_type = 'BASE TABLE'"
     )
     before = {name: await demo.fetch(f"select count(*) from {name}") for (name,) in tables}
+    [(login,)] = await second.fetch("select role_name from sql_credentials")
+    roles = "select count(*) from pg_roles where rolname = $1"
+    assert await second.fetch(roles, login) == [(1,)]
     removed = await asyncio.to_thread(
         run_command_here, ("demo", "--tenant", slug, "--remove"), options
     )
@@ -189,6 +195,7 @@ async def test_removal_leaves_no_row_and_touches_no_other_tenant(
     for (name,) in tables:
         assert await second.fetch(f"select count(*) from {name}") == [(0,)], name
         assert await demo.fetch(f"select count(*) from {name}") == before[name], name
+    assert await second.fetch(roles, login) == [(0,)]
     again = await run_command(("tenant", "create", slug), options)
     assert (again[0], "Created" in again[1]) == (0, True), again
 

@@ -2,8 +2,7 @@
 FOLDER [WORD]`. With WORD, only the pictures whose name contains it; with `readme`, those of
 `README_PICTURES`, without what is below the window.
 
-Starts an embedded PostgreSQL and a service in a temporary folder, and fills them with the history
-of `hansei demo`, a collection and two agent runs.
+Starts an embedded PostgreSQL and a service in a temporary folder, with the data of `hansei demo`.
 """
 
 from __future__ import annotations
@@ -17,38 +16,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
 
 import httpx2
 import uvicorn
 from playwright.async_api import Browser, async_playwright
 
-from memory_api.analytics.queries import (
-    create_login,
-    replace_sql_credential,
-    upsert_saved_statement,
-)
 from memory_api.auth.identity import KeyScope
-from memory_api.auth.queries import create_key, create_tenant
-from memory_api.bootstrap import open_runtime
-from memory_api.commands.sql_logins import scram_verifier
+from memory_api.auth.queries import create_key
+from memory_api.commands.demo import create_demo
 from memory_api.core.db import Sessions, open_engine
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
 from memory_api.core.telemetry import configure_logging
-from memory_api.demo.dates import Clock, move_times
-from memory_api.demo.history import load_desks
-from memory_api.demo.load import open_loader
-from memory_api.demo.tenant import create_demo_tenant
 from memory_api.main import create_app
-from memory_api.worker import RUN_STEPS, process_ticket
 from tests.console.browsing import CHROMIUM_FLAGS, log_in, open_whole_page, pages_of
-from tests.console.sample import Sample, ask_agent, publish_report
+from tests.console.sample import Sample
 from tests.support import postgres
-from tests.support.tickets import waiting_tickets
 
 DATABASE = "pictures"
-HARMFUL_BULLETS = "select key, harmful from bullets where harmful > 0 order by harmful desc"
 WIDTHS = {"wide": 1280, "narrow": 390}
 THEMES = ("light", "dark")
 README_PICTURES = {"overview-wide-light", "review-wide-dark"}
@@ -69,43 +54,19 @@ def served(url: str) -> Iterator[str]:
     thread.join(timeout=20)
 
 
-async def make_keys(url: str) -> dict[str, str]:
-    """A tenant with a login for the SQL page, and a key of each scope."""
-    owner = Sessions(open_engine(url, pool_size=1))
-    scopes = (KeyScope.READ, KeyScope.WRITE, KeyScope.ADMIN)
-    async with owner.for_tenant(to_tenant_id("pictures")) as session:
-        await create_tenant(session, "pictures")
-        names = {s: f"{s.value} of the support team" for s in scopes}
-        made = {s: await create_key(session, scopes=[s], name=names[s]) for s in scopes}
-        password = uuid4().hex
-        login = await create_login(session, scram_verifier(password))
-        await replace_sql_credential(session, login, password)
-        await upsert_saved_statement(session, "Harmful bullets", HARMFUL_BULLETS, "key")
-    await owner.close()
-    return {scope.value: key.text for scope, (_row, key) in made.items()}
-
-
-async def work_off(url: str) -> None:
-    """Do all queued work, as a worker would."""
-    settings = Settings(_env_file=None, curation_interval=0)  # type: ignore[call-arg]
-    async with open_runtime(settings, url) as runtime:
-        while tickets := await waiting_tickets(runtime, to_tenant_id("pictures")):
-            for ticket in tickets:
-                await process_ticket(runtime, ticket, RUN_STEPS)
-
-
-async def load_demo(server: postgres.Server) -> None:
-    """The history of `hansei demo` in the tenant of the pictures."""
+async def load_demo(server: postgres.Server) -> str:
+    """The tenant of the pictures with all of `hansei demo`, and a key of each scope. Returns the
+    admin key of the support team.
+    """
     owner = Sessions(open_engine(server.url("hansei_owner", DATABASE), pool_size=1))
-    tenant_id, key_id, _ = await create_demo_tenant(owner, "pictures")
     settings = Settings(_env_file=None)  # type: ignore[call-arg]
-    desks, clock = load_desks(), Clock()
-    url = server.url("hansei_worker", DATABASE)
-    async with open_loader(settings, url, desks, tenant_id, key_id, clock) as loader:
-        await loader.load(desks, lambda _day: None)
-    async with owner.for_tenant(tenant_id) as session:
-        await move_times(session, clock)
+    await create_demo(settings, owner, server.url("hansei_worker", DATABASE), "pictures")
+    async with owner.for_tenant(to_tenant_id("pictures")) as session:
+        for scope in (KeyScope.READ, KeyScope.WRITE, KeyScope.ADMIN):
+            name = f"{scope.value} of the support team"
+            _row, key = await create_key(session, scopes=[scope], name=name)
     await owner.close()
+    return key.text
 
 
 async def find_sample(api: httpx2.AsyncClient) -> Sample:
@@ -118,10 +79,10 @@ async def find_sample(api: httpx2.AsyncClient) -> Sample:
     traces = await ids("/api/v1/traces", playbook="orders", outcome="failure")
     runs = await ids("/api/v1/runs", kind="reflect")
     keys = ["ctx-00001", "mis-00002", "ctx-00003", "ctx-00004"]
-    agent_runs = await ask_agent(api)
-    report = await publish_report(api)
+    waiting, *answered = await ids("/api/v1/agents/runs")
+    report = (await ids("/api/v1/evaluation-reports"))[0]
     query = "add+30+pieces+to+an+order"
-    return Sample(keys, traces, runs, agent_runs, report, "orders", query)
+    return Sample(keys, traces, runs, [answered[2], waiting], report, "orders", query)
 
 
 async def take_pictures(
@@ -156,19 +117,17 @@ async def take_pictures(
 async def make_pictures(server: postgres.Server, folder: Path, word: str) -> None:
     await server.make_template()
     await server.clone(DATABASE)
-    keys = await make_keys(server.url("hansei_owner", DATABASE))
-    await load_demo(server)
+    key = await load_demo(server)
     with served(server.url("hansei_app", DATABASE)) as url:
-        headers = {"Authorization": f"Bearer {keys['admin']}"}
+        headers = {"Authorization": f"Bearer {key}"}
         async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=30) as api:
             sample = await find_sample(api)
-        await work_off(server.url("hansei_worker", DATABASE))
         async with async_playwright() as playwright:
             chromium = shutil.which("chromium")
             browser = await playwright.chromium.launch(
                 executable_path=chromium, args=CHROMIUM_FLAGS
             )
-            await take_pictures(browser, url, keys["admin"], sample, (folder, word))
+            await take_pictures(browser, url, key, sample, (folder, word))
             await browser.close()
 
 

@@ -94,6 +94,17 @@ async def test_report_of_an_older_version_is_shown(owner_of, api) -> None:
     assert "hansei − icl" in page
 
 
+async def test_report_without_projects_names_no_command(owner_of, api) -> None:
+    report = evaluation_report()
+    commands = "hansei playbook show evaluation"
+    page = (await owner_of.get(f"/console/evaluations/{await publish(api, report)}")).text
+    assert commands in page
+    report["learning"] = report["learning"] | {"projects": []}
+    page = (await owner_of.get(f"/console/evaluations/{await publish(api, report)}")).text
+    assert commands not in page
+    assert "NOTHING LEARNED" not in page
+
+
 async def test_report_in_japanese(owner_of, api) -> None:
     report = evaluation_report() | {"learning": None, "curve": []}
     report["advice"][0] |= {"rendered": 0, "measures_nothing": True}

@@ -4,6 +4,7 @@ same, on the data of the demo.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -237,3 +238,33 @@ async def test_what_waits_for_a_person(doors: Doors) -> None:
     proposed = {("orders", "mis-00002")}
     assert set(stored) == listed == shown - proposed
     assert len(listed) == 3
+
+
+async def test_demo_fills_the_pages_beside_its_playbooks(doors: Doors) -> None:
+    """Evaluations, Collections, Ask and SQL have something to show, and each statement has rows."""
+    for evaluation in doors.api.evaluation_reports.list():
+        report = doors.page(f"/console/evaluations/{evaluation.id}")
+        assert "Learning curve" in report
+        assert re.search(r"became better.*(airline|warehouse)-plain-\d+-\d+", report, re.DOTALL)
+    assert "2 in all" in doors.page("/console/evaluations")
+    assert "5 in all" in doors.page("/console/collections/handbook")
+    assert "5 in all" in doors.page("/console/agent-runs")
+    runs = {run.query: run for run in doors.api.agents.runs.list()}
+    asked = runs["What does a bicycle cost?"]
+    assert asked.state == "waiting"
+    assert "Hansei asks you" in doors.page(f"/console/agent-runs/{asked.id}")
+    follow_up = doors.page(f"/console/agent-runs/{runs['And a flexible ticket?'].id}")
+    assert "Earlier in this conversation" in follow_up
+    assert "A flexible ticket is refunded less 30 euros" in follow_up
+    assert [run.feedback for run in runs.values()].count("right") == 2
+    links = re.findall(r'"(/console/sql\?saved=[^"]+)"', doors.page("/console/sql"))
+    assert len(links) == 5
+    for link in links:
+        form = doors.page(link)
+        token = CSRF.search(form)
+        statement = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", form, re.DOTALL)
+        assert token
+        assert statement
+        sent = {"csrf": token[1], "statement": html.unescape(statement[1])}
+        result = doors.browser.post("/console/sql", data=sent)
+        assert re.search(r"(One row|\d+ rows) in", result.text), sent

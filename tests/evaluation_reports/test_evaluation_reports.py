@@ -79,7 +79,6 @@ async def test_pages_follow_each_other(api: AsyncClient) -> None:
         ("agentcl.0.plasticity", {"mean": 0}, "`plasticity`"),
         ("curve.0.arms", {"none": "much"}, "`arms`"),
         ("costs.0.usd", -1, "`usd`"),
-        ("learning.projects", [], "`projects`"),
         ("failures.0.error", None, "`error`"),
         ("notes", "none", "`notes`"),
     ],

@@ -71,6 +71,7 @@ SQL_FILES = {
     "core/catalog.sql",
     "curation/queries.sql",
     "demo/demo.sql",
+    "demo/statements.sql",
     "distribution/distribution.sql",
     "embedded/superuser.sql",
     "erasures/erasures.sql",

@@ -11,6 +11,7 @@ import secrets
 from pathlib import Path
 
 from sqlalchemy import make_url
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from hansei.cli.terminal import print_line
 from memory_api.analytics.queries import (
@@ -35,17 +36,12 @@ def create_sql_role(tenant: str, data_dir: Path | None, json: bool, console: boo
     """
 
     async def create(sessions: Sessions) -> None:
-        password = secrets.token_urlsafe(24)
         async with sessions.for_tenant(to_tenant_id(tenant)) as session:
             if not await tenant_exists(session):
                 raise CommandFailed(
                     f"Tenant '{tenant}' not found. Run `hansei tenant create {tenant}`."
                 )
-            role = await create_login(session, scram_verifier(password))
-            if console:
-                await replace_sql_credential(session, role, password)
-            used_by = {"console": True} if console else {}
-            await record_audit_event(session, "sql_role.created", f"role:{role}", used_by)
+            role, password = await create_sql_login(session, console=console)
         if console:
             text = f"The SQL page of the console now uses the login {role} for tenant '{tenant}'."
             print_result(json, {"role": role}, text)
@@ -57,6 +53,19 @@ def create_sql_role(tenant: str, data_dir: Path | None, json: bool, console: boo
         print_result(json, {"role": role, "password": password, "url": text}, text)
 
     run_as_owner(data_dir, create)
+
+
+async def create_sql_login(session: AsyncSession, *, console: bool) -> tuple[str, str]:
+    """Create a login. With `console`, store it for the SQL page in place of the previous one.
+    Returns its name and password.
+    """
+    password = secrets.token_urlsafe(24)
+    role = await create_login(session, scram_verifier(password))
+    if console:
+        await replace_sql_credential(session, role, password)
+    used_by = {"console": True} if console else {}
+    await record_audit_event(session, "sql_role.created", f"role:{role}", used_by)
+    return role, password
 
 
 def drop_sql_role(tenant: str, role: str, data_dir: Path | None) -> None:

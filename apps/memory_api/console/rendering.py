@@ -145,7 +145,8 @@ def format_actor(value: str | None, translation: Translation) -> Markup | str:
         return name
     if kind == "key":
         return Markup("{} {}").format(translation.gettext("key"), short_id(name))
-    return translation.gettext("Hansei") if kind in ("curator", "engine", "judge") else kind
+    is_service = kind in ("curator", "engine", "judge")
+    return translation.gettext("Hansei") if is_service else kind.replace("_", " ")
 
 
 def code_spans(value: str) -> Markup:

@@ -20,3 +20,6 @@ where m.tenant_id = :tenant and m.kind = 'bullet' and r.title is not null
 
 -- name: delete_tickets
 delete from tickets t where t.lane = :tenant
+
+-- name: drop_logins
+select analytics.drop_login(l.tenant_id, l.role_name) from analytics.logins l where l.tenant_id = :tenant

@@ -8,15 +8,13 @@ happens now; when all are done, the times of the tenant's rows are moved to the 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
+from operator import itemgetter
 from uuid import UUID
-
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from memory_api.auth.identity import Identity, KeyScope
 from memory_api.bootstrap import build_runtime
@@ -24,11 +22,12 @@ from memory_api.budgets.accounting import AccountedLLM
 from memory_api.budgets.ledger import to_row
 from memory_api.budgets.queries import insert_llm_call
 from memory_api.core.db import Sessions, open_engine
-from memory_api.core.errors import HanseiError
 from memory_api.core.settings import Settings
 from memory_api.core.statements import fetch_rows, load_statement
 from memory_api.demo.dates import Clock
+from memory_api.demo.handbook import Handbook, load_questions
 from memory_api.demo.history import DAYS, Desk, Json
+from memory_api.demo.local_queue import LocalQueue
 from memory_api.demo.recorded_model import CallLog, RecordedModel
 from memory_api.embeddings.registry import open_default_embedder
 from memory_api.memories.schemas import MemoryStatus
@@ -47,51 +46,17 @@ from memory_api.playbooks.retrieval.retrieve import (
 from memory_api.playbooks.sections import initial_sections
 from memory_api.playbooks.verdicts.quarantine import QUARANTINE_ACTOR
 from memory_api.playbooks.verdicts.record import NewVerdict, submit_verdict
-from memory_api.run_queue.port import Ticket
-from memory_api.runs.chain import CURATE, next_run_id
-from memory_api.runs.queries import get_run
 from memory_api.runtime import Runtime
 from memory_api.traces.intake import TraceIntake
 from memory_api.traces.schemas import CreateTraceRequest, ReflectMode
 from memory_api.traces.storage import prepare_trace
-from memory_api.worker import process_ticket
 
 PROJECT = "default"
 
 
-class DemoFailed(HanseiError):
-    """A run of the demo failed."""
-
-
-@dataclass
-class LocalQueue:
-    """The tickets of this process. No worker of the service sees them."""
-
-    tickets: deque[Ticket] = field(default_factory=deque[Ticket])
-    curations: deque[Ticket] = field(default_factory=deque[Ticket])
-    """Those of curations wait until the day on which the playbook is curated."""
-
-    async def enqueue(
-        self, session: AsyncSession, tickets: Sequence[Ticket], *, after: timedelta | None = None
-    ) -> None:
-        for ticket in tickets:
-            run = await get_run(session, ticket.run_id)
-            is_curation = run is not None and run.kind == CURATE
-            (self.curations if is_curation else self.tickets).append(ticket)
-
-    async def get_remaining_capacity(self, session: AsyncSession) -> int:
-        return 1_000_000
-
-    async def admit(self, session: AsyncSession, count: int = 1) -> None:
-        """Always: the demo is small."""
-
-    async def consume(self, *_args: object, **_options: object) -> None:
-        raise NotImplementedError("The demo executes its runs itself.")
-
-
 @dataclass
 class Loader:
-    """Loads the items of all desks, by day. `clock` learns when each one happened."""
+    """Loads the items of all desks and the questions, by day. `clock` learns when each happened."""
 
     runtime: Runtime
     queue: LocalQueue
@@ -99,6 +64,7 @@ class Loader:
     clock: Clock
     model: RecordedModel
     calls: CallLog
+    handbook: Handbook
     scope_ids: dict[str, int] = field(default_factory=dict[str, int])
     """Playbook → its scope."""
     trace_ids: dict[str, UUID] = field(default_factory=dict[str, UUID])
@@ -111,21 +77,31 @@ class Loader:
         self.clock.begin(-0.1)
         for desk in desks:
             await self._create_playbook(desk)
-        for desk, item in _by_day(desks):
-            self.clock.begin(item["day"])
-            on_day(int(item["day"]))
-            if item["type"] == "run":
-                await self._run(desk, item)
-            elif item["type"] == "curate":
-                await self._curate()
-            elif item["type"] == "verdict":
-                await self._verdict(desk, item)
-            else:
-                await self._propose(desk, item)
+        await self.handbook.load()
+        events = [
+            (item["day"], partial(self._load_item, desk, item))
+            for desk in desks
+            for item in desk.items
+        ]
+        events += [(asked["day"], partial(self.handbook.ask, asked)) for asked in load_questions()]
+        for day, load in sorted(events, key=itemgetter(0)):
+            self.clock.begin(day)
+            on_day(int(day))
+            await load()
         async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
             for call in self.calls.finished:
                 await insert_llm_call(session, to_row(call.record, call.reservation_id))
         self.clock.begin(DAYS)
+
+    async def _load_item(self, desk: Desk, item: Json) -> None:
+        if item["type"] == "run":
+            await self._run(desk, item)
+        elif item["type"] == "curate":
+            await self._curate()
+        elif item["type"] == "verdict":
+            await self._verdict(desk, item)
+        else:
+            await self._propose(desk, item)
 
     async def _create_playbook(self, desk: Desk) -> None:
         sections = initial_sections(self.runtime.settings, desk.playbook)
@@ -136,7 +112,7 @@ class Loader:
     async def _curate(self) -> None:
         while self.queue.curations:
             self.queue.tickets.append(self.queue.curations.popleft())
-            await self._process()
+            await self.queue.process(self.runtime)
             async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
                 tenant = {"tenant": self.caller.tenant_id}
                 rows = await fetch_rows(
@@ -171,7 +147,7 @@ class Loader:
         async with self.runtime.sessions.for_tenant(self.caller.tenant_id) as session:
             receipt = await intake.accept(session, new, sanitized=False)
         self.trace_ids[run["name"]] = receipt.trace_id
-        await self._process()
+        await self.queue.process(self.runtime)
 
     async def _render(self, desk: Desk, run: Json, session_id: str) -> RenderedPlaybook:
         """The agent asks for advice. It gets what the service renders on this day."""
@@ -228,24 +204,6 @@ class Loader:
         """The keys of the bullets that exist here, too."""
         return [self.model.keys[title] for title in titles if title in self.model.keys]
 
-    async def _process(self) -> None:
-        """Execute all runs except curations, and those that follow from them."""
-        tickets = self.queue.tickets
-        while tickets:
-            ticket = tickets.popleft()
-            delay = await process_ticket(self.runtime, ticket, may_continue=lambda: True)
-            if delay is not None:
-                raise DemoFailed(await self._failure(ticket))
-
-    async def _failure(self, ticket: Ticket) -> str:
-        """Why the run of a ticket, or one that follows it, would be tried again."""
-        async with self.runtime.sessions.for_tenant(ticket.tenant_id) as session:
-            run = await get_run(session, ticket.run_id)
-            while run is not None and (run_id := next_run_id(run)) is not None:
-                run = await get_run(session, run_id)
-        assert run is not None, "the demo deletes no run"
-        return f"The {run.kind} run {run.id} of the demo failed: {run.error}"
-
 
 @asynccontextmanager
 async def open_loader(
@@ -267,8 +225,9 @@ async def open_loader(
     embedder = open_default_embedder(settings)
     runtime = build_runtime(settings, sessions, embedder, queue, AccountedLLM(model, calls))
     caller = Identity(tenant_id, key_id, frozenset({KeyScope.ADMIN}))
+    handbook = Handbook(replace(runtime, llm=None), queue, caller, PROJECT)
     try:
-        yield Loader(runtime, queue, caller, clock, model, calls)
+        yield Loader(runtime, queue, caller, clock, model, calls, handbook)
     finally:
         await runtime.embedding_models.embedder_cache.aclose()
         await sessions.close()
@@ -283,8 +242,3 @@ def _mode(run: Json) -> ReflectMode:
 
 def _ref(desk: Desk) -> PlaybookRef:
     return PlaybookRef(PROJECT, desk.playbook)
-
-
-def _by_day(desks: Sequence[Desk]) -> Iterator[tuple[Desk, Json]]:
-    items = [(desk, item) for desk in desks for item in desk.items]
-    yield from sorted(items, key=lambda pair: pair[1]["day"])

@@ -1,11 +1,11 @@
-"""The tenant of the demo: created for it, refused if it has data, and removed with all its rows."""
+"""The tenant of the demo: created for it, and removed with all its rows and database logins."""
 
 from __future__ import annotations
 
 import asyncio
 from uuid import UUID
 
-from sqlalchemy import delete, select, text, update
+from sqlalchemy import delete, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -17,8 +17,6 @@ from memory_api.core.db import Sessions
 from memory_api.core.errors import Conflict
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.statements import fetch_rows, load_statement
-from memory_api.runs.tables import RunRow
-from memory_api.traces.tables import TraceRow
 
 KEY_NAME = "hansei demo"
 MAX_ATTEMPTS = 5
@@ -26,18 +24,15 @@ MAX_ATTEMPTS = 5
 
 
 async def create_demo_tenant(sessions: Sessions, name: str) -> tuple[UUID, UUID, str]:
-    """The tenant's ID, and an admin key with its ID. Raises `Conflict` if the tenant has data."""
+    """The tenant's ID, and an admin key with its ID. Raises `Conflict` if the tenant exists."""
     tenant_id = to_tenant_id(name)
     async with sessions.for_tenant(tenant_id) as session:
-        is_new = await queries.create_tenant(session, name)
-        if not is_new:
-            for row in (TraceRow, RunRow):
-                if await session.scalar(select(row.id).limit(1)) is not None:
-                    raise Conflict(
-                        f"Tenant {name} has data. The demo needs a tenant of its own:"
-                        f" remove the last demo with `hansei demo --remove --tenant {name}`, or"
-                        " pass another name with --tenant."
-                    )
+        if not await queries.create_tenant(session, name):
+            raise Conflict(
+                f"Tenant {name} exists. The demo needs a tenant of its own:"
+                f" remove the last demo with `hansei demo --remove --tenant {name}`, or"
+                " pass another name with --tenant."
+            )
         row, key = await queries.create_key(session, scopes=[KeyScope.ADMIN], name=KEY_NAME)
         return tenant_id, row.id, key.text
 
@@ -73,8 +68,9 @@ async def remove_tenant(sessions: Sessions, tenant_id: UUID) -> None:
 
 
 async def _delete_rows(session: AsyncSession, tenant_id: UUID) -> int:
-    """Delete the rows of the tenant. Returns their number."""
+    """Delete the logins and the rows of the tenant. Returns the number of rows."""
     parameters = {"tenant": tenant_id}
+    await fetch_rows(session, load_statement("demo/demo.sql", "drop_logins"), parameters)
     await fetch_rows(session, load_statement("demo/demo.sql", "delete_tickets"), parameters)
     count = 0
     for table in await list_tenant_tables(session):

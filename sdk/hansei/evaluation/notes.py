@@ -69,8 +69,9 @@ def _learning_notes(learning: Json, _: Translate) -> list[str]:
                 " (`OPENAI_API_KEY=… hansei up`)."
             )
         )
-    project = learning["projects"][-1]
-    if waiting := learning["waiting"]:
+    project = learning["projects"][-1] if learning["projects"] else None
+    waiting = learning["waiting"]
+    if project and waiting:
         text = _(
             "LESSONS WAIT: %(count)s wait for a person or a second run, and no agent gets them."
             " %(rule)s To see them: `%(command)s`. To confirm one: `%(confirm)s`. To measure it,"
@@ -83,13 +84,13 @@ def _learning_notes(learning: Json, _: Translate) -> list[str]:
             "confirm": f"hansei playbook confirm {PLAYBOOK} KEY --project {project}",
         }
         notes.append(text % words)
-    if learning["bullets"]:
+    if project and learning["bullets"]:
         text = _(
             "TO SEE THE BULLETS: `%(command)s`. To use them, export that playbook and import it"
             " into yours (`hansei playbook export`, `hansei playbook import`)."
         )
         notes.append(text % {"command": f"hansei playbook show {PLAYBOOK} --project {project}"})
-    elif not waiting:
+    elif not waiting and not learning["bullets"]:
         notes.append(_("NOTHING LEARNED: the playbook has no bullet after the last window."))
     if learning["unpriced_calls"]:
         text = _(

@@ -112,10 +112,6 @@ def _are_few_rows(value: Any) -> bool:
     return matches(value, [dict]) and len(value) <= MAX_ROWS
 
 
-def _are_projects(value: Any) -> bool:
-    return matches(value, TEXTS) and bool(value)
-
-
 def _is_seed(value: Any) -> bool:
     return isinstance(value, int)
 
@@ -202,5 +198,5 @@ _LEARNING: Mapping[str, Form] = {
     "waiting": float,
     "unpriced_calls": float,
     "failed_runs": list,
-    "projects": _are_projects,
+    "projects": TEXTS,
 }

@@ -265,7 +265,7 @@ def _learning(report: Json, _: Translate) -> Section:
         ],
         [_("dollars a helpful bullet"), _usd(learning["usd_per_helpful_bullet"], _)],
         [_("lessons that wait"), _number(learning["waiting"], _)],
-        [_("project"), ", ".join(learning["projects"])],
+        [_("project"), ", ".join(learning["projects"]) or "–"],
     ]
     return Section(_("Learning (service)"), (_("what"), _("value")), rows)
 

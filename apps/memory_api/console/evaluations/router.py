@@ -89,10 +89,11 @@ def _describe_gaps(summary: Json, translate: Translate) -> list[str]:
 
 
 def _describe_accuracy(summary: Json, translate: Translate) -> list[tuple[str, str]]:
-    """Each arm with its accuracy and interval."""
+    """Each arm that answered with its accuracy and interval."""
     return [
         (row["arm"], f"{percent(row['mean'])} ({percent_range(row, translate)})")
         for row in summary["accuracy"]
+        if row["tasks"]
     ]
 
 
