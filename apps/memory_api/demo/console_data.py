@@ -17,12 +17,11 @@ from memory_api.evaluation_reports.schemas import CreateEvaluationReportRequest
 REPORTS = Path(__file__).parent / "evaluations.jsonl"
 """The reports of the measurements from which the desks are taken: e43 and c25 of docs/proof.md, as
 `hansei eval report FOLDER --json` prints them for `tests/recordings/eval`. The names of projects
-were removed, because this installation has no such projects.
+were removed, because this installation has no such projects, and `about` was added.
 """
 STATEMENTS = {
     "Harmful bullets": read_sql("demo/statements.sql", "harmful_bullets"),
     "Success by week, with and without advice": read_sql("demo/statements.sql", "success_by_week"),
-    "Effect of each bullet": read_sql("demo/statements.sql", "effect_of_each_bullet"),
     "Latest changes": read_sql("demo/statements.sql", "latest_changes"),
     "Cost of learning": read_sql("demo/statements.sql", "cost_of_learning"),
 }

@@ -11,12 +11,6 @@ from improvement(now() - interval '60 days', now())
 where playbook is not null and week is not null
 order by playbook, week
 
--- name: effect_of_each_bullet
-select playbook, key, basis, with_runs, round(100 * with_rate) as percent_with,
-       without_runs, round(100 * without_rate) as percent_without
-from effects(now() - interval '60 days', now())
-order by playbook, with_rate - without_rate desc nulls last
-
 -- name: latest_changes
 select changed_at::date as day, playbook, key, change_type, changed_by, reason
 from bullet_versions

@@ -12,7 +12,9 @@ from hansei.nothing_learned import CONFIRMATION_RULE
 
 def find_notes(report: Json, _: Translate = str) -> list[str]:
     """`report` needs no `notes`."""
-    notes = [_(demo.TITLE)] if report["plan"]["agent"] == demo.AGENT else []
+    is_demo = report["plan"]["agent"] == demo.AGENT
+    about = _(demo.TITLE) if is_demo else report.get("about")
+    notes = [about] if about else []
     notes += find_gaps(report["calls"], len(report["failures"]), _)
     for row in report["advice"]:
         if row["measures_nothing"]:

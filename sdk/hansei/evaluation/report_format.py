@@ -34,9 +34,10 @@ def primary_label(phase: Phase, window: int) -> str:
 
 def check_report(report: Json) -> None:
     """Raises `EvaluationError` with the first field that is missing or has another form. Reports of
-    older versions have neither `first_pass` nor the last fields of a comparison.
+    older versions have neither `first_pass` nor the last fields of a comparison. `about` says what
+    was measured, in the words of a person.
     """
-    report = {"first_pass": [], **report}
+    report = {"first_pass": [], "about": None, **report}
     _check("the report", report, _REPORT)
     _check("`plan`", report["plan"], _PLAN)
     _check("`protocol`", report["plan"]["protocol"], _PROTOCOL)
@@ -185,6 +186,7 @@ _REPORT: Mapping[str, Form] = {
     "learning": (dict, None),
     "total_usd": (float, None),
     "notes": TEXTS,
+    "about": (str, None),
 }
 _LEARNING: Mapping[str, Form] = {
     **dict.fromkeys(("traces", "calls", "input_tokens", "output_tokens"), float),
