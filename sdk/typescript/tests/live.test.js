@@ -1,7 +1,10 @@
 // The client against the service at HANSEI_URL, which needs no worker.
 import assert from "node:assert/strict";
+import { connect, createServer } from "node:net";
 import { test } from "node:test";
 import { Hansei } from "@hansei/client";
+import { Recorder, trace } from "@hansei/client/recording";
+import { newFolder, runAgent } from "./service.js";
 
 const skip = process.env.HANSEI_URL ? false : "HANSEI_URL is not set";
 
@@ -54,4 +57,63 @@ test("errors of a real service", { skip }, async () => {
   });
   const stranger = new Hansei({ apiKey: "hsk_wrong" });
   await assert.rejects(stranger.getTrace(missing), { code: "unauthorized", status: 401 });
+});
+
+/** A port of the service that can be closed, with all connections, and opened again. */
+async function openDoor() {
+  const { hostname, port } = new URL(process.env.HANSEI_URL);
+  const sockets = new Set();
+  const server = createServer((socket) => {
+    const target = connect(Number(port), hostname);
+    for (const [from, to] of [[socket, target], [target, socket]]) {
+      sockets.add(from.on("error", () => {}).on("close", () => to.destroy()));
+      from.pipe(to);
+    }
+  });
+  const door = {
+    open: () => new Promise((resolve) => server.listen(door.port ?? 0, "127.0.0.1", resolve)),
+    close() {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+      sockets.clear();
+    },
+  };
+  await door.open();
+  door.port = server.address().port;
+  return door;
+}
+
+test("traces of outages arrive in a real service, once each", { skip }, async () => {
+  const hansei = new Hansei();
+  const door = await openDoor();
+  const environment = {
+    HANSEI_URL: `http://127.0.0.1:${door.port}`,
+    HANSEI_SPOOL_DIR: newFolder(),
+  };
+  const recorder = new Recorder({ url: environment.HANSEI_URL, spoolDir: environment.HANSEI_SPOOL_DIR });
+  const options = { recorder, playbook: "outages", outcome: "success" };
+  await hansei.createBullet("outages", { content: "Ask for the order ID." });
+  for (let number = 0; number < 60; number++) {
+    await trace(`task ${number}`, options, async (t) => {
+      t.event("llm_response", await t.render());
+      if (number % 20 === 10) door.close();
+    });
+    if (number % 20 === 10) await new Promise((resolve) => setTimeout(resolve, 20));
+    if (number % 20 === 15) await door.open();
+  }
+  door.close();
+  await runAgent(
+    `await trace("last", { playbook: "outages" }, () => {});
+     await trace("exit", { playbook: "outages" }, () => {}).then(() => process.exit(0));`,
+    environment,
+  ).ended;
+  await door.open();
+  assert.equal(await recorder.flush(), 0);
+  const tasks = [];
+  for await (const { id } of hansei.listTraces({ playbook: ["outages"], limit: 100 })) {
+    tasks.push((await hansei.getTrace(id)).task_description);
+  }
+  assert.equal(tasks.length, 62);
+  assert.equal(new Set(tasks).size, 62);
+  door.close();
 });

@@ -1,0 +1,3 @@
+export function warn(message: string): void {
+  console.warn(`hansei: ${message}`);
+}
