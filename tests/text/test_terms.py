@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 import unicodedata
 from itertools import pairwise
 from math import sqrt
@@ -224,3 +225,13 @@ def test_huge_and_hostile_texts(text: str) -> None:
 def test_naughty_strings_are_tokenized() -> None:
     for text in json.loads(AWKWARD.read_text("utf8")):
         assert query_terms(text).keys() <= document_weights(text).keys()
+
+
+def test_cache_of_words_holds_no_long_text() -> None:
+    """Searches with a word of 10,000 letters each filled the memory of a process."""
+    tracemalloc.start()
+    for n in range(200):
+        query_terms(f"{n}x" + "y" * 10_000)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 500_000

@@ -151,7 +151,10 @@ def _name_terms(run: str) -> Iterator[tuple[str, float]]:
     for member in members:
         words = member.replace("-", "_").split("_")
         parts = [
-            part for word in words for part in map(_fold_word, _split_camel_case(word)) if part
+            part
+            for word in words
+            for each in _split_camel_case(word)
+            if (part := _fold_word(each[:MAX_WORD_LENGTH]))
         ]
         for part in parts:
             if part not in STOP_WORDS:
