@@ -416,6 +416,8 @@ async def test_login_reads_no_text_of_documents_and_traces(
 ) -> None:
     sent = trace() | {"playbook": "support"}
     (await api.post("/api/v1/traces", json=sent)).raise_for_status()
+    bullet = {"content": "Check the order first."}
+    (await api.post("/api/v1/playbooks/support/bullets", json=bullet)).raise_for_status()
     memory = {"kind": "reflection", "content": SECRET}
     created = (await api.post("/api/v1/memories", json=memory)).raise_for_status().json()["id"]
     login = await open_login(tenant)
@@ -431,6 +433,7 @@ async def test_login_reads_no_text_of_documents_and_traces(
             rows = str(await login.fetch(f"select v::text from {view} v"))
             assert SECRET not in rows, view
             assert str(sent["events"][0]["content"]) not in rows, view
+    assert await login.fetchval(VISIBLE) == 1  # the views are not empty
     await superuser.close()
 
 
