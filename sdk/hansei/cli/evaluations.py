@@ -39,6 +39,7 @@ evaluation_commands = typer.Typer(
     no_args_is_help=True,
 )
 DEFAULTS, LIMITS = Protocol(), Limits()
+SET_VARIABLE = 'No shell runs it: to set a variable, write "env VAR=x command".'
 
 
 def parse_arms(text: str) -> tuple[Any, ...]:
@@ -81,14 +82,16 @@ def run_evaluation(
     agent: Annotated[
         str | None,
         typer.Option(
-            help="Command that answers one task, or module:function. No shell runs it: write"
-            ' "env KEY=… python agent.py" to set a variable.',
+            help=f"Command that answers one task, or module:function. {SET_VARIABLE}",
             metavar="COMMAND",
         ),
     ] = None,
     scorer: Annotated[
         str | None,
-        typer.Option(help="Command or module:function that scores answers.", metavar="COMMAND"),
+        typer.Option(
+            help=f"Command or module:function that scores answers. {SET_VARIABLE}",
+            metavar="COMMAND",
+        ),
     ] = None,
     playbook: Annotated[
         str | None, typer.Option(help="Start from a copy of this playbook. Default: empty.")

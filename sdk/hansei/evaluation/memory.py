@@ -26,6 +26,8 @@ MAX_ATTEMPT_CHARACTERS = 4_000
 PLAYBOOK = "evaluation"
 READING_JUDGES = ("llm", "rules")
 """Judges that read what the agent did. `outcome` knows only how it ended."""
+MODEL_REFUSALS = ("llm_auth", "llm_quota", "budget_spent", "price_unknown")
+"""Codes of errors that last until a person acts."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ class Memory:
         were sent before are not sent again. Raises `HanseiError`.
         """
         client, project = self._service(), self.project(block.repeat)
-        started = time.monotonic()
+        started, known = time.monotonic(), self._model_refusals(project)
         learner = self._plan.protocol.learner
         attempts = [a for a in answers if a["arm"] == learner and not a["error"]]
         receipts = list(
@@ -197,6 +199,7 @@ class Memory:
         run_ids = {run_id for receipt in receipts if (run_id := receipt.run_id)}
         for unfinished in client.runs.poll_unfinished(run_ids, project_id=project):
             on_wait(len(run_ids) - len(unfinished), len(run_ids))
+            self._require_model(project, known)
             if unfinished and time.monotonic() - started > timeout:
                 raise EvaluationError(
                     f"The service has not learned from {len(unfinished)} of {len(run_ids)} traces "
@@ -231,6 +234,22 @@ class Memory:
             "usage": self.usage(block.repeat),
             "seconds": round(time.monotonic() - started, 3),
         }
+
+    def _require_model(self, project: str, known: Sequence[Json]) -> None:
+        """Raises `EvaluationError` after a refusal that is not `known`: those of a stopped run may
+        be out of date.
+        """
+        for error in self._model_refusals(project):
+            if error not in known:
+                raise EvaluationError(
+                    "The service cannot learn, because its model refuses to answer:"
+                    f" {error['message']} ({error['code']})."
+                )
+
+    def _model_refusals(self, project: str) -> list[Json]:
+        """The errors of queued runs, each with the number of its attempts, that need a person."""
+        runs = self._service().runs.list(state=["queued"], project_id=project, limit=100).items
+        return [run.error for run in runs if run.error and run.error.get("code") in MODEL_REFUSALS]
 
     def usage(self, repeat: int) -> Json:
         """Model calls of the service for a repeat until now."""

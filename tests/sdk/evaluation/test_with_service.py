@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 from typer.testing import CliRunner
 
 import hansei
 from hansei import Hansei
 from hansei.cli.main import app
 from hansei.evaluation.runner import Stopped
+from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
 from tests.support.paths import ROOT
 from tests.support.stub_provider import StubProvider
@@ -134,6 +136,24 @@ async def test_worker_that_does_not_run_stops_the_run_in_time(
         await asyncio.to_thread(
             hansei.evaluate, agent, TASKS, folder="out", client=client, learn_timeout=0.5
         )
+
+
+async def test_model_that_refuses_the_key_stops_the_run_which_continues_later(
+    client: Hansei, tenant: TestTenant, runtime: Runtime, run: Any
+) -> None:
+    error = json.dumps({"code": "llm_auth", "message": "invalid key", "postponements": 1})
+    refused = text("update runs set error = cast(:error as jsonb)").bindparams(error=error)
+    task = asyncio.create_task(
+        asyncio.to_thread(hansei.evaluate, agent, TASKS, folder="out", client=client)
+    )
+    while not task.done():
+        async with runtime.sessions.for_tenant(tenant.id) as session:
+            await session.execute(refused)
+        await asyncio.sleep(0.05)
+    with pytest.raises(Stopped, match=r"its model refuses to answer: invalid key \(llm_auth\)"):
+        await task
+    report = await run(agent, TASKS, folder="out")
+    assert report["calls"]["done"] == report["calls"]["planned"]
 
 
 async def test_playbook_that_does_not_exist(run: Any) -> None:
