@@ -32,6 +32,8 @@ async def fill(superuser_url: str, tenant_id: UUID, history: History) -> None:
     connection = await asyncpg.connect(superuser_url)
     try:
         async with connection.transaction():
+            # With Citus, also on the nodes.
+            await connection.execute("set local citus.propagate_set_commands = 'local'")
             await connection.execute("set local session_replication_role = replica")
             await connection.execute(
                 "create temporary table wanted (tenant_id uuid, bullets int, revisions int,"

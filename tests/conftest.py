@@ -72,9 +72,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as `fast` (`make test-fast`) what needs no database, and what is marked `smoke`; run the
-    longest tests first."""
+    longest tests first. Skip on a cluster what is marked `one_server`."""
     order_by_length(items)
+    on_cluster = citus.is_cluster(os.environ.get("HANSEI_TEST_PG", ""))
     for item in items:
+        if on_cluster and (marker := item.get_closest_marker("one_server")):
+            item.add_marker(pytest.mark.skip(reason=f"on a cluster: {marker.args[0]}"))
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         fixtures = getattr(item, "fixturenames", ())
         slow = folder in WITH_PROCESSES or "server" in fixtures or item.get_closest_marker("slow")

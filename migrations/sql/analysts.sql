@@ -34,13 +34,13 @@ begin
     return tenant;
 end $$;
 
--- In these functions, a join of pg_stat_activity with a table that Citus copies to its nodes would run without the rights of the view: hence
--- MATERIALIZED.
+-- In these functions, a statement that reads pg_stat_activity reads no table: Citus would run it without the rights of the view.
 -- Ends transactions of logins that are open for ten minutes, because they would keep VACUUM from removing rows and fill the queue of
 -- notifications, and the sessions of logins whose tenant is not active. Returns how many. The first statement reads only catalogs: it must not
 -- wait for a table that the transaction of a login has locked.
 create function analytics.end_login_sessions(p_max_transaction interval default '10 minutes') returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
+    inactive_logins name[];
     transactions bigint;
     sessions bigint;
 begin
@@ -49,23 +49,20 @@ begin
     join pg_auth_members m on m.member = a.usesysid and m.roleid = 'hansei_analyst'::regrole and not m.admin_option
     where a.datname = current_database() and a.xact_start < now() - p_max_transaction;
 
-    with logins as materialized (
-        select l.role_name, t.status from analytics.logins l left join public.tenants t on t.id = l.tenant_id
-    )
+    select array_agg(l.role_name) into inactive_logins
+    from analytics.logins l left join public.tenants t on t.id = l.tenant_id where t.status is distinct from 'active';
     select count(*) filter (where pg_terminate_backend(a.pid)) into sessions
     from pg_stat_activity a
-    join logins l on l.role_name = a.usename
-    where a.datname = current_database()
-      and l.status is distinct from 'active' and (a.xact_start < now() - p_max_transaction) is not true;
+    where a.datname = current_database() and a.usename = any(inactive_logins)
+      and (a.xact_start < now() - p_max_transaction) is not true;
     return transactions + sessions;
 end $$;
 
 -- The sessions of logins, with their parallel workers, which have a leader.
 create function analytics.login_sessions() returns table (pid integer, role_name name, leader_pid integer, transaction_start timestamptz) language sql security definer set search_path = pg_catalog, pg_temp as $$
-    with logins as materialized (select l.role_name from analytics.logins l)
     select a.pid, a.usename, a.leader_pid, a.xact_start
     from pg_stat_activity a
-    join logins l on l.role_name = a.usename
+    join pg_auth_members m on m.member = a.usesysid and m.roleid = 'hansei_analyst'::regrole and not m.admin_option
     where a.datname = current_database()
 $$;
 grant usage on schema analytics to hansei_app, hansei_worker, hansei_analyst;

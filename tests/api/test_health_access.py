@@ -14,15 +14,14 @@ from tests.conftest import Database, TestTenant
 from tests.support.problems import assert_problem
 
 PARTS = {"database", "queue", "embedder", "model"}
-FULL_DISK = """
-create function full_disk() returns trigger language plpgsql as $$ begin
-    raise exception 'could not extend file "base/1/1": No space left on device'
-        using errcode = '53100';
-end $$;
-create trigger full_disk before insert on traces for each row
-    when (new.tenant_id = '{tenant}') execute function full_disk();
-create trigger full_disk before insert on write_probes execute function full_disk();
-"""
+FULL_DISK = (
+    "create function full_disk() returns trigger language plpgsql as $$ begin"
+    " raise exception 'could not extend file \"base/1/1\": No space left on device'"
+    " using errcode = '53100'; end $$",
+    "create trigger full_disk before insert on traces for each row"
+    " when (new.tenant_id = '{tenant}') execute function full_disk()",
+    "create trigger full_disk before insert on write_probes execute function full_disk()",
+)
 
 
 @pytest.fixture
@@ -70,7 +69,8 @@ async def test_full_disk_is_not_ready_until_a_write_succeeds(
     api: AsyncClient, stranger: AsyncClient, tenant: TestTenant, database: Database
 ) -> None:
     trace: dict[str, Any] = {"events": [{"event_type": "tool_call"}], "outcome": "success"}
-    await database.server.run(FULL_DISK.format(tenant=tenant.id), database.name)
+    for statement in FULL_DISK:
+        await database.server.run(statement.format(tenant=tenant.id), database.name)
     try:
         assert_problem(await api.post("/api/v1/traces", json=trace), 503, "unavailable")
         for _ in range(2):

@@ -22,7 +22,9 @@ async def no_commit(database) -> AsyncIterator[asyncpg.Connection]:
     owner = await asyncpg.connect(database.url("postgres"))
     await owner.execute(
         "create function refuse_commit() returns trigger language plpgsql as $$ begin"
-        " raise exception 'no'; end $$;"
+        " raise exception 'no'; end $$"
+    )
+    await owner.execute(
         "create constraint trigger refuse_commit after insert on traces"
         " deferrable initially deferred for each row execute function refuse_commit()"
     )

@@ -210,15 +210,21 @@ async def test_long_transactions_of_logins_end(
         await login.fetchval("select 1")
 
 
+REFUSAL = r"define or change|temporary|must be owner"
+
+
 @pytest.mark.parametrize(
     "definition",
     [
-        "create rule r as on update to tenants do instead nothing",
-        "alter index tenants_pkey depends on extension vector",
-        "create trigger t after insert on tickets execute function nothing()",
-        "create statistics s on id, status from tenants",
-        "comment on table api_keys is 'x'",
-        "alter table memories add x int",
+        "create rule r as on update to public.tenants do instead nothing",
+        "alter index public.tenants_pkey depends on extension vector",
+        "create trigger t after insert on public.tickets execute function nothing()",
+        pytest.param(
+            "create statistics s on id, status from public.tenants",
+            marks=pytest.mark.one_server("Citus locks the table before its event triggers run"),
+        ),
+        "comment on table public.api_keys is 'x'",
+        "alter table public.memories add x int",
         "alter default privileges grant select on tables to public",
         "create temporary table x (y int)",
     ],
@@ -232,7 +238,7 @@ async def test_definitions_of_logins_wait_for_no_lock(
     await login.execute("set lock_timeout = '5s'")
     async with owner.without_tenant() as session:
         await session.execute(text("lock table tenants, tickets, api_keys, memories in share mode"))
-        with pytest.raises(asyncpg.InsufficientPrivilegeError, match=r"define or change|temporary"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match=REFUSAL):
             await login.execute(definition)
 
 

@@ -54,7 +54,7 @@ async def bare(database: Database) -> AsyncIterator[str]:
     await database.server.create_database(name)
     await database.server.run("create extension vector", name)
     yield database.server.url("hansei_owner", name)
-    await database.server.run(f"drop database {name} with (force)")
+    await database.server.drop_database(name)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ async def empty(database: Database) -> AsyncIterator[str]:
     name = f"{database.name}_empty"
     await database.server.create_database(name)
     yield database.server.url("hansei_owner", name)
-    await database.server.run(f"drop database {name} with (force)")
+    await database.server.drop_database(name)
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)

@@ -51,8 +51,8 @@ async def test_no_time_is_that_of_the_load(demo: Demo) -> None:
 
 async def test_recorded_answers_become_the_recorded_playbooks(demo: Demo) -> None:
     bullets = await demo.fetch(
-        "select s.name, m.title, m.status from memories m join scopes s on s.id = m.scope_id"
-        " where m.kind = 'bullet' and m.status <> 'deleted' order by 1, 2"
+        "select s.name, m.title, m.status from memories m join scopes s using (tenant_id)"
+        " where s.id = m.scope_id and m.kind = 'bullet' and m.status <> 'deleted' order by 1, 2"
     )
     active = [(desk, title) for desk, title, status in bullets if status == "active"]
     assert [title for desk, title in active if desk == "airline"] == [
@@ -84,8 +84,8 @@ async def test_quarantined_bullets_are_neither_served_nor_judged_again(demo: Dem
     """What the product promises holds in its demo, in each table that shows use."""
     quarantined = await demo.fetch(
         "select m.id, m.key, m.scope_id, r.created_at from memories m"
-        " join memory_revisions r on r.memory_id = m.id and r.change_type = 'quarantined'"
-        " where m.status = 'quarantined'"
+        " join memory_revisions r using (tenant_id)"
+        " where r.memory_id = m.id and r.change_type = 'quarantined' and m.status = 'quarantined'"
     )
     assert len(quarantined) >= 2
     for bullet_id, key, scope_id, since in quarantined:
@@ -97,8 +97,9 @@ async def test_quarantined_bullets_are_neither_served_nor_judged_again(demo: Dem
             since,
         )
         named = await demo.fetch(
-            "select t.id from traces t join playbooks p on p.name = t.playbook"
-            " where p.scope_id = $1 and $2 = any(t.used_bullet_keys) and t.created_at > $3",
+            "select t.id from traces t join playbooks p using (tenant_id)"
+            " where p.name = t.playbook and p.scope_id = $1 and $2 = any(t.used_bullet_keys)"
+            " and t.created_at > $3",
             scope_id,
             key,
             since,
@@ -130,7 +131,7 @@ async def test_renders_are_those_of_the_product(demo: Demo, open_login) -> None:
     assert demo.other_advice <= 60, "most agents of the recording had these bullets"
     renders = await demo.fetch(
         "select p.name, r.created_at, r.bullet_keys from retrievals r"
-        " join playbooks p on p.scope_id = r.scope_id where r.advice_held_out is not true"
+        " join playbooks p using (tenant_id, scope_id) where r.advice_held_out is not true"
     )
     login = await open_login(SimpleNamespace(id=demo.tenant_id))
     active = await login.fetch(

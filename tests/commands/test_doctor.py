@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +182,7 @@ async def test_running_and_stopped_reembedding_and_old_vectors_are_reported(
         await session.execute(
             update(EmbeddingModelRow)
             .where(EmbeddingModelRow.tenant_id == moved.id, EmbeddingModelRow.state == "retiring")
-            .values(state_since=EmbeddingModelRow.state_since - timedelta(hours=2))
+            .values(state_since=datetime.now(UTC) - timedelta(hours=2))
         )
     found = (await look_at(moved))["embeddings"]
     assert (found.ok, str(moved.id) in found.message) == (False, True)

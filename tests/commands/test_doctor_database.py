@@ -320,6 +320,7 @@ async def test_invalid_sections_file_is_found(database: Database, tmp_path: Path
     assert {"runs", "keys"} < found.keys()
 
 
+@pytest.mark.one_server("Citus refuses such a key")
 async def test_key_without_tenant_cannot_be_distributed(
     runtime: Runtime, database: Database
 ) -> None:
@@ -345,6 +346,7 @@ CITUS_CATALOG = (
 )
 
 
+@pytest.mark.one_server("it writes a catalog of Citus of its own")
 async def test_table_that_citus_does_not_distribute_is_found(
     runtime: Runtime, database: Database
 ) -> None:

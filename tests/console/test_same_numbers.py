@@ -87,7 +87,7 @@ async def test_verdicts_of_a_bullet(doors: Doors) -> None:
         (playbook, key): (helpful, harmful, neutral)
         for playbook, key, helpful, harmful, neutral in await doors.demo.fetch(
             "select p.name, m.key, m.helpful, m.harmful, m.neutral from memories m"
-            " join playbooks p on p.scope_id = m.scope_id where m.status <> 'deleted'"
+            " join playbooks p using (tenant_id, scope_id) where m.status <> 'deleted'"
         )
     }
     assert len(stored) >= 17
@@ -173,7 +173,7 @@ async def test_cost_of_playbooks_is_the_cost_of_all_calls(doors: Doors) -> None:
 
 async def test_bullets_in_use(doors: Doors) -> None:
     stored = await doors.demo.fetch(
-        "select p.name, count(*) from memories m join playbooks p on p.scope_id = m.scope_id"
+        "select p.name, count(*) from memories m join playbooks p using (tenant_id, scope_id)"
         " where m.kind = 'bullet' and m.status = 'active' group by p.name"
     )
     counts: dict[str, int] = {row[0]: row[1] for row in stored}
@@ -224,7 +224,7 @@ async def test_overview_and_movers_name_the_same_bullets(doors: Doors) -> None:
 
 async def test_what_waits_for_a_person(doors: Doors) -> None:
     stored = await doors.demo.fetch(
-        "select p.name, m.key from memories m join playbooks p on p.scope_id = m.scope_id"
+        "select p.name, m.key from memories m join playbooks p using (tenant_id, scope_id)"
         " where m.kind = 'bullet' and m.status = 'quarantined'"
     )
     listed = {

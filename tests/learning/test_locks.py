@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from httpx2 import AsyncClient
 from sqlalchemy import text
 
@@ -31,6 +32,7 @@ def failed_call(tool: str, *cited: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.one_server("the locks are those of a node")
 async def test_waiting_for_playbook_lock_holds_no_label_lock(
     api: AsyncClient, runtime: Runtime, tenant: TestTenant, drain: Any
 ) -> None:

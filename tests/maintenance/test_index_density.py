@@ -13,6 +13,7 @@ from memory_api.maintenance.index_density import INDEX, MIN_BYTES, rebuild_spars
 from memory_api.maintenance.vector_indexes import TRY_LOCK
 from tests.support.postgres import Server
 
+pytestmark = pytest.mark.one_server("indexes of the nodes are not measured")
 ROWS = 6_000
 ADD_ROWS = """
 insert into memory_vectors
@@ -33,7 +34,7 @@ async def admin(server: Server, worker_id: str) -> AsyncIterator[Any]:
     await connection.execute("set session_replication_role = replica")
     yield connection
     await connection.close()
-    await server.run(f"drop database {name} with (force)")
+    await server.drop_database(name)
 
 
 @pytest.fixture

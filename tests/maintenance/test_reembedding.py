@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -177,9 +177,8 @@ async def test_move_and_move_back(
     await store_drafts(runtime, tenant.id, insight_drafts(3))
     await mover.move(spec)
     async with runtime.sessions.for_tenant(tenant.id) as session:
-        long_ago = EmbeddingModelRow.state_since - timedelta(
-            minutes=1
-        )  # the old model gets no more vectors
+        # the old model gets no more vectors
+        long_ago = datetime.now(UTC) - timedelta(minutes=1)
         await session.execute(
             update(EmbeddingModelRow)
             .where(EmbeddingModelRow.tenant_id == tenant.id, EmbeddingModelRow.label == OLD)
@@ -284,7 +283,7 @@ async def test_worker_continues_interrupted_command(
         await session.execute(
             update(EmbeddingModelRow)
             .where(EmbeddingModelRow.tenant_id == tenant.id, EmbeddingModelRow.state == "filling")
-            .values(state_since=EmbeddingModelRow.state_since - timedelta(minutes=1))
+            .values(state_since=datetime.now(UTC) - timedelta(minutes=1))
         )
     assert await process_ticket(other_process(runtime), Ticket(tenant.id, run.id)) is None
     assert await model_states(runtime, tenant.id) == {OLD: "retiring", NEW: "active"}

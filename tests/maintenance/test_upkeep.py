@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import delete, func, select, text, update
+from sqlalchemy import delete, func, select, update
 
 from memory_api.api.idempotency import IdempotencyKeyRow
 from memory_api.auth.tables import TenantRow
@@ -29,7 +29,7 @@ from tests.support.tickets import waiting_tickets
 pytestmark = pytest.mark.usefixtures("upkeep_of_test_tenants")
 
 OPEN = {"state": "open", "events": [{"event_type": "tool_call", "content": "ls"}]}
-HOURS = text("interval '3 hours'")
+HOURS = timedelta(hours=3)
 
 
 @pytest.fixture
@@ -53,13 +53,15 @@ def run_upkeep_round(runtime: Runtime, worker_runtime: Runtime, tenant: Any, dra
     return round_of
 
 
-async def age(runtime: Runtime, tenant_id: UUID, table: Any, *columns: str) -> None:
-    """Make rows three hours older."""
+async def age(
+    runtime: Runtime, tenant_id: UUID, table: Any, *columns: str, by: timedelta = HOURS
+) -> None:
+    """Make rows as old as this."""
     async with runtime.sessions.for_tenant(tenant_id) as session:
         await session.execute(
             update(table)
             .where(table.tenant_id == tenant_id)
-            .values({column: getattr(table, column) - HOURS for column in columns})
+            .values(dict.fromkeys(columns, func.now() - by))
         )
 
 
@@ -205,15 +207,13 @@ async def test_expired_responses_and_upkeep_runs_are_deleted(
         answer = await api.post("/api/v1/memories", json=memory, headers={"Idempotency-Key": key})
         answer.raise_for_status()
         if key == "old":
-            for _ in range(9):
-                await age(runtime, tenant.id, IdempotencyKeyRow, "created_at")
+            await age(runtime, tenant.id, IdempotencyKeyRow, "created_at", by=9 * HOURS)
     await run_upkeep_round()
     async with runtime.sessions.for_tenant(tenant.id) as session:
         for kind in ("maintenance", "webhook", "budget_alert", "erasure", "evaluate"):
             run = lifecycle.new_run(session, kind, project_id="default")
             run.state, run.finished_at = "done", datetime.now(UTC)
-    for _ in range(9):
-        await age(runtime, tenant.id, RunRow, "created_at", "finished_at")
+    await age(runtime, tenant.id, RunRow, "created_at", "finished_at", by=9 * HOURS)
     await run_upkeep_round()
     async with runtime.sessions.for_tenant(tenant.id) as session:
         kept = await session.scalars(
@@ -273,8 +273,7 @@ async def test_dead_upkeep_run_is_kept(runtime, tenant, run_upkeep_round) -> Non
     async with runtime.sessions.for_tenant(tenant.id) as session:
         run = lifecycle.new_run(session, upkeep.UPKEEP, project_id="default")
         run.state, run.finished_at = "dead", datetime.now(UTC)
-    for _ in range(9):
-        await age(runtime, tenant.id, RunRow, "created_at", "finished_at")
+    await age(runtime, tenant.id, RunRow, "created_at", "finished_at", by=9 * HOURS)
     await run_upkeep_round()
     states = {run.state for run in await runs_of(runtime, tenant.id, upkeep.UPKEEP)}
     assert states == {"dead", "done"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
@@ -128,7 +128,7 @@ async def test_upkeep_continues_when_embedder_is_unavailable(
         await session.execute(
             update(EmbeddingModelRow)
             .where(EmbeddingModelRow.tenant_id == tenant.id, EmbeddingModelRow.label == OLD)
-            .values(state_since=EmbeddingModelRow.state_since - timedelta(hours=1))
+            .values(state_since=datetime.now(UTC) - timedelta(hours=1))
         )
     stub.behave = lambda _call: server_error(401)
     result = await delete_retired_vectors(mover.runtime, tenant.id)

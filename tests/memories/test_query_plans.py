@@ -19,6 +19,8 @@ from memory_api.memories.search.search import embed_query, search_in_session
 from tests.conftest import TestTenant
 from tests.memories.conftest import ADDRESSES
 
+pytestmark = pytest.mark.one_server("it reads the plans and pages of one server")
+
 
 class Sent:
     """The last statement with this in it, as the driver got it."""

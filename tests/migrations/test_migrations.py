@@ -57,11 +57,11 @@ class TestDatabase:
 async def empty(server: Server, worker_id: str) -> AsyncIterator[TestDatabase]:
     """With nothing in it but the vector type."""
     name = f"migrating_{worker_id}"
-    await server.run(f"drop database if exists {name} with (force)")
+    await server.drop_database(name)
     await server.create_database(name)
     await server.run("create extension vector", name)
     yield TestDatabase(server.url("hansei_owner", name), server.url("postgres", name))
-    await server.run(f"drop database {name} with (force)")
+    await server.drop_database(name)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def migrated(server: Server, worker_id: str) -> AsyncIterator[TestDatabase
     name = f"migrated_{worker_id}"
     await server.clone(name)
     yield TestDatabase(server.url("hansei_owner", name), server.url("postgres", name))
-    await server.run(f"drop database {name} with (force)")
+    await server.drop_database(name)
 
 
 async def ask(url: str, statement: str, *arguments: Any, tenant: UUID | None = None) -> list[Any]:
@@ -293,6 +293,7 @@ async def test_history_and_generated_columns_work_after_migrating(migrated: Test
         await ask(migrated.superuser, "update memories set importance = 1.5")
 
 
+@pytest.mark.one_server("a distributed database is not migrated down")
 async def test_blocked_migration_fails_and_changes_nothing(migrated: TestDatabase) -> None:
     """Somebody reads a table in a long transaction: the migration gives up and can be repeated."""
     tables = await ask(migrated.owner, TABLES)

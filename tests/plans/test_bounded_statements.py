@@ -80,7 +80,7 @@ async def filled(server: Server, worker_id: str) -> AsyncIterator[str]:
     finally:
         await connection.close()
     yield server.url("hansei_app", name)
-    await server.run(f"drop database {name} with (force)")
+    await server.drop_database(name)
 
 
 @pytest.fixture

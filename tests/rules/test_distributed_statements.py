@@ -103,6 +103,14 @@ def test_function_with_tables_is_planned_with_its_arguments(name: str) -> None:
         assert "language plpgsql" in FUNCTIONS[name]
 
 
+@each_case("name", [name for name in FUNCTIONS if "pg_stat_activity" in FUNCTIONS[name]])
+def test_sessions_are_read_without_a_table(name: str) -> None:
+    """Citus would run the statement without the rights of the view."""
+    for statement in FUNCTIONS[name].split(";"):
+        if "pg_stat_activity" in statement:
+            assert not re.search(r"\b(from|join)\s+(public|analytics)\.", statement)
+
+
 @each_case("name", [name for name in FUNCTIONS if name.startswith(("questions.", "analytics."))])
 def test_function_of_a_question_returns_a_table(name: str) -> None:
     """Citus finds a circle between a function of the row type of a view, and a view on it."""

@@ -118,7 +118,7 @@ async def test_usual_mistakes_leak_no_row(database: Database) -> None:
     name = f"{database.name}_leaks"
     await database.server.clone(name)
     found = await leak_table(Database(database.server, name).url)
-    await database.server.run(f"drop database {name} with (force)")
+    await database.server.drop_database(name)
     assert {row for leaks in found.values() for row in leaks} == set(MISTAKES)
     assert len(found) > 40
     counts = {(t, m): count for t, leaks in found.items() for m, count in leaks.items()}

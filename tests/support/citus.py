@@ -6,6 +6,7 @@ A database cannot be cloned across nodes, so each one is created, migrated and d
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -41,16 +42,14 @@ class Cluster(Server):
             )
 
     async def clone(self, database: str) -> None:
-        for node in self.nodes:
-            await self.on(node, f"drop database if exists {database} with (force)")
         await self.create_database(database)
         for node in self.nodes:
             for statement in (
                 "revoke create on schema public from public",
                 "grant usage on schema public to hansei_app, hansei_worker",
-                RESTRICT_LOGINS,
                 "create extension vector",
                 "create extension citus",
+                RESTRICT_LOGINS,
                 f"alter database {database} set citus.enable_unsafe_triggers = on",
             ):
                 await self.on(node, statement, database)
@@ -65,7 +64,12 @@ class Cluster(Server):
             self.url("hansei_owner", database), shard_count=SHARD_COUNT, report=lambda _: None
         )
 
+    async def drop_database(self, name: str) -> None:
+        for node in self.nodes:
+            await self.on(node, f"drop database if exists {name} with (force)")
+
     async def create_database(self, name: str, options: str = "") -> None:
+        await self.drop_database(name)  # of an earlier run
         for node in self.nodes:
             await self.on(node, f"create database {name} owner hansei_owner {options}")
             await self.on(node, f"revoke all on database {name} from public")
@@ -91,6 +95,10 @@ class Cluster(Server):
         return await asyncpg.connect(
             host=node[0], port=node[1], user="postgres", password=self.password, database=database
         )
+
+
+def is_cluster(url: str) -> bool:
+    return url.startswith("postgresql:") and asyncio.run(open_cluster(url)) is not None
 
 
 async def open_cluster(url: str) -> Cluster | None:

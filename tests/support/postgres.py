@@ -65,8 +65,11 @@ class Server:
         await upgrade(self.url("hansei_owner", TEMPLATE))
 
     async def clone(self, database: str) -> None:
-        await self.run(f"drop database if exists {database} with (force)")
+        await self.drop_database(database)
         await self.create_database(database, f"template {TEMPLATE}")
+
+    async def drop_database(self, name: str) -> None:
+        await self.run(f"drop database if exists {name} with (force)")
 
     async def create_database(self, name: str, options: str = "") -> None:
         """A database as operators create it: no login of another one reaches it."""
@@ -149,7 +152,7 @@ def urls_of_roles(superuser: str) -> dict[str, str]:
 
 def open_other_server(superuser: str) -> OtherServer:
     async def provision(server: Server) -> None:
-        await server.run(f"drop database if exists {TEMPLATE} with (force)")
+        await server.drop_database(TEMPLATE)
         await provision_database(opened, TEMPLATE)
 
     opened = OtherServer(urls_of_roles(superuser), provision)

@@ -23,7 +23,9 @@ async def fail_with(database) -> AsyncIterator[Fail]:
         await owner.execute(
             "create function fail() returns trigger language plpgsql as $$ begin"
             f" if new.content = 'fail' then raise exception 'now' using errcode = '{sqlstate}';"
-            " end if; return new; end $$;"
+            " end if; return new; end $$"
+        )
+        await owner.execute(
             "create trigger fail before insert on trace_events for each row execute function fail()"
         )
 

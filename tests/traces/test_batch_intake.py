@@ -174,9 +174,10 @@ async def poison(database) -> AsyncIterator[str]:
     owner = await asyncpg.connect(database.url("postgres"))
     await owner.execute(
         "create function refuse() returns trigger language plpgsql as $$ begin"
-        " if new.content = 'poison' then raise exception 'no'; end if; return new; end $$;"
-        "create trigger refuse before insert on trace_events"
-        " for each row execute function refuse()"
+        " if new.content = 'poison' then raise exception 'no'; end if; return new; end $$"
+    )
+    await owner.execute(
+        "create trigger refuse before insert on trace_events for each row execute function refuse()"
     )
     yield "poison"
     await owner.execute("drop function refuse cascade")

@@ -18,11 +18,6 @@ KEPT_TABLES = {"api_keys", "console_sessions", "embedding_models", "upkeep_sched
 """Tables whose times are those of the installation."""
 INPUT_USD, OUTPUT_USD = "3", "15"
 """The price of a million tokens in the demo. The recorded reader had none."""
-_CREATE_CLOCK = text(
-    "create temporary table demo_clock (real_at timestamptz primary key, shown_at timestamptz)"
-    " on commit drop"
-)
-_INSERT_MOMENT = text("insert into demo_clock values (:real_at, :shown_at)")
 _TIME_COLUMNS = text("""
 select c.relname, a.attname
 from pg_class c
@@ -54,14 +49,13 @@ class Clock:
 async def move_times(session: AsyncSession, clock: Clock) -> None:
     """Move all times of the session's tenant. The durations of runs stay. Needs the owner role."""
     tenant = {"tenant": current_tenant_id(session)}
-    await session.execute(_CREATE_CLOCK)
-    moments = [{"real_at": real, "shown_at": shown} for real, shown in clock.moments]
-    await session.execute(_INSERT_MOMENT, moments)
+    real, shown = zip(*clock.moments, strict=True)
+    moments = {"real": real, "shown": shown}
     for table, columns in (await _load_time_columns(session)).items():
         if table not in KEPT_TABLES:
             changes = ", ".join(f"{name} = {_shown(f't.{name}')}" for name in columns)
             change = text(f"update {table} t set {changes} where t.tenant_id = :tenant")
-            await session.execute(change, tenant)
+            await session.execute(change, tenant | moments)
     prices = {"input_usd": INPUT_USD, "output_usd": OUTPUT_USD}
     await fetch_rows(session, load_statement("demo/demo.sql", "price_calls"), tenant | prices)
     await fetch_rows(session, load_statement("demo/demo.sql", "count_totals"), tenant)
@@ -70,7 +64,9 @@ async def move_times(session: AsyncSession, clock: Clock) -> None:
 def _shown(column: str) -> str:
     """The time of the history that belongs to the time of a column."""
     return (
-        f"coalesce((select c.shown_at + ({column} - c.real_at) from demo_clock c"
+        f"coalesce((select c.shown_at + ({column} - c.real_at)"
+        " from unnest(cast(:real as timestamptz[]), cast(:shown as timestamptz[]))"
+        " c(real_at, shown_at)"
         f" where c.real_at <= {column} order by c.real_at desc limit 1), {column})"
     )
 

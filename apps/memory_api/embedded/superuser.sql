@@ -32,6 +32,8 @@ begin
         execute 'grant set on parameter temp_file_limit, log_min_messages to hansei_owner';
     end if;
 end $$;
+-- Views of the extensions show how large the tables are.
+revoke select on all tables in schema public from public;
 -- Without it, a login cannot run a program of statements (`do`).
 revoke usage on language plpgsql from public;
 grant usage on language plpgsql to hansei_owner;

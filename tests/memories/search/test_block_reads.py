@@ -34,6 +34,8 @@ FILTERS = {
     "all": SearchFilters(tags=("net", "ui"), sections=("pitfalls",), min_importance=0.1),
 }
 
+pytestmark = pytest.mark.one_server("it counts the pages that one server reads")
+
 
 async def counters(connection: Any) -> dict[str, dict[str, int]]:
     rows = await connection.fetch(COUNTERS)
