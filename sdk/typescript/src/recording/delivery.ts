@@ -1,6 +1,6 @@
 // Sends recorded traces. Sending one again is harmless: its `external_id` identifies it.
 import type { CreateTrace, Hansei } from "../client.js";
-import { HanseiError } from "../errors.js";
+import type { HanseiError } from "../errors.js";
 import type { components } from "../schema.js";
 import { parseObject } from "../transport.js";
 import { describeError } from "./encoding.js";
@@ -26,7 +26,8 @@ const REFUSALS: readonly (number | undefined)[] = [400, 409, 413, 422];
 export class Delivery {
   readonly #client: Hansei;
   readonly #spool: Spool;
-  readonly #attempts = new Map<string, number>();
+  /** Attempts at the trace that is sent now. */
+  #attempts = 0;
   #pause = INITIAL_PAUSE_SECONDS;
   #lastProblem: string | undefined;
   #refusedCount = 0;
@@ -68,13 +69,13 @@ export class Delivery {
     for (let name = this.#spool.next; name !== undefined; name = this.#spool.next) {
       try {
         await this.#send(name);
-        this.#attempts.delete(name);
+        this.#attempts = 0;
         this.#spool.remove(name);
         this.#pause = INITIAL_PAUSE_SECONDS;
         this.#lastProblem = undefined;
       } catch (error) {
-        if (!this.#isRefused(name, error)) return this.#wait(error);
-        this.#attempts.delete(name);
+        if (!this.#isRefused(error)) return this.#wait(error);
+        this.#attempts = 0;
         this.#refusedCount += 1;
         warn(`The service refuses a recorded trace: ${describeError(error)}`);
         this.#spool.reject(name, describeError(error));
@@ -82,16 +83,11 @@ export class Delivery {
     }
   }
 
-  #isRefused(name: string, error: unknown): boolean {
-    if (!(error instanceof HanseiError)) return false;
-    const { status, code } = error;
-    if (status === 500) {
-      const attempts = (this.#attempts.get(name) ?? 0) + 1;
-      this.#attempts.set(name, attempts);
-      return attempts >= MAX_ATTEMPTS;
-    }
-    if (code === "in_progress" || (code === "unexpected_response" && status !== 413)) return false;
-    return REFUSALS.includes(status);
+  #isRefused(error: unknown): boolean {
+    const { status, code } = error as Partial<HanseiError>;
+    if (status === 500) return ++this.#attempts >= MAX_ATTEMPTS;
+    if (code === "unexpected_response") return status === 413; // a proxy's page
+    return code !== "in_progress" && REFUSALS.includes(status);
   }
 
   #wait(error: unknown): void {

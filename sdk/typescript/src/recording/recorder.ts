@@ -30,6 +30,7 @@ export interface RecorderOptions {
 }
 
 export class Recorder {
+  /** @internal */
   readonly advice: Advice;
   readonly #spool: Spool;
   readonly #delivery: Delivery;
@@ -68,7 +69,7 @@ export class Recorder {
     return this.#sampleRate >= 1 || Math.random() < this.#sampleRate;
   }
 
-  /** @internal Writes a line of a trace to the spool before it returns. */
+  /** @internal Writes a line of a trace to the spool. */
   add(name: string, kind: "T" | "E", fields: Record<string, unknown>): void {
     this.#spool.append(name, kind + toJson(fields));
   }

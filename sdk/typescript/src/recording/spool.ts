@@ -27,7 +27,7 @@ export class Spool {
   readonly #ready = new Set<string>();
   #diskBytes = 0;
   #memoryCharacters = 0;
-  #lostLines = 0;
+  #isFull = false;
   #hasWarned = false;
 
   constructor(folder: string) {
@@ -54,10 +54,8 @@ export class Spool {
     const text = `\n${line}`;
     if (!this.#memory.has(name) && this.#write(name, text)) return;
     if (this.#memoryCharacters + text.length > MAX_MEMORY_CHARACTERS) {
-      this.#lostLines += 1;
-      if (Number.isInteger(Math.log10(this.#lostLines))) {
-        warn(`${this.#lostLines} events of agent runs are lost: the spool is full.`);
-      }
+      if (!this.#isFull) warn("Events of agent runs are lost: the spool is full.");
+      this.#isFull = true;
       return;
     }
     this.#memory.set(name, (this.#memory.get(name) ?? "") + text);

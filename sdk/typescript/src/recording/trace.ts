@@ -80,10 +80,6 @@ export class RecordedTrace {
     this.#add({ ...named, ...wire });
   }
 
-  get playbook(): string | undefined {
-    return this.#fields.playbook ?? undefined;
-  }
-
   /** Records an event of any type (docs/events.md). */
   event(type: EventType, content: unknown = "", options: EventOptions = {}): void {
     if (!(type in EVENT_TYPES)) throw new TypeError(unknownName("event type", type, EVENT_TYPES));
