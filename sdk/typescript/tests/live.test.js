@@ -93,13 +93,13 @@ test("traces of outages arrive in a real service, once each", { skip }, async ()
   const recorder = new Recorder({ url: environment.HANSEI_URL, spoolDir: environment.HANSEI_SPOOL_DIR });
   const options = { recorder, playbook: "outages", outcome: "success" };
   await hansei.createBullet("outages", { content: "Ask for the order ID." });
-  for (let number = 0; number < 60; number++) {
+  for (let number = 0; number < 30; number++) {
     await trace(`task ${number}`, options, async (t) => {
       t.event("llm_response", await t.render());
-      if (number % 20 === 10) door.close();
+      if (number % 10 === 5) door.close();
     });
-    if (number % 20 === 10) await new Promise((resolve) => setTimeout(resolve, 20));
-    if (number % 20 === 15) await door.open();
+    if (number % 10 === 5) await new Promise((resolve) => setTimeout(resolve, 20));
+    if (number % 10 === 8) await door.open();
   }
   door.close();
   await runAgent(
@@ -113,7 +113,7 @@ test("traces of outages arrive in a real service, once each", { skip }, async ()
   for await (const { id } of hansei.listTraces({ playbook: ["outages"], limit: 100 })) {
     tasks.push((await hansei.getTrace(id)).task_description);
   }
-  assert.equal(tasks.length, 62);
-  assert.equal(new Set(tasks).size, 62);
+  assert.equal(tasks.length, 32);
+  assert.equal(new Set(tasks).size, 32);
   door.close();
 });
