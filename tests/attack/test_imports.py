@@ -14,7 +14,7 @@ from hansei.coding_agents.hook_settings import read_settings
 from hansei.errors import BadRequestError
 from memory_api.core.errors import PayloadTooLarge
 from memory_api.core.json_input import MAX_VALUES
-from memory_api.traces.importers.formats import convert_record
+from memory_api.traces.importers.formats import convert_record, convert_session
 from memory_api.traces.importers.session_lines import AGENT_KEY, parse_messages
 from memory_api.traces.otlp.decoding import PROTOBUF, decode_request
 from memory_api.traces.otlp.genai import group_spans
@@ -49,6 +49,17 @@ def test_many_tools_without_a_call_take_no_quadratic_time() -> None:
     (trace,) = convert_record(run_of(model, *tools), "langsmith")
     assert time.process_time() - started < MAX_SECONDS
     assert len(trace["events"]) == 3 * 6_000
+
+
+def test_context_of_codex_takes_linear_time() -> None:
+    """400 kB stopped the process for 17 s: a regular expression divided spaces in all ways."""
+    text = "# AGENTS.md instructions for " + " " * 4_096 + "\n" * 50_000 + "x<INSTRUCTIONS>"
+    item = {"type": "message", "role": "user", "content": text}
+    line = json.dumps({"type": "response_item", "payload": item}).encode()
+    started = time.process_time()
+    ((_, trace),) = convert_session([(1, line)], "codex")
+    assert time.process_time() - started < 1
+    assert isinstance(trace, bytes)
 
 
 def test_arguments_as_text_of_python_take_little_memory() -> None:

@@ -21,7 +21,7 @@ _ARGUMENT_FIELDS = ("arguments", "action", "queries", "code", "input")
 _RESULT_FIELDS = ("output", "outputs", "results", "error")
 """Fields of a call of a hosted tool in the Responses API."""
 _CODEX_CONTEXT = re.compile(
-    r"\s*(?:# AGENTS\.md instructions for [^\n]{0,4096}\s*)?<(?P<tag>INSTRUCTIONS"
+    r"\s*+(?:# AGENTS\.md instructions for [^\n<]{0,4096}+\s*+)?<(?P<tag>INSTRUCTIONS"
     r"|user_instructions|environment_context|recommended_plugins|permissions instructions)>"
 )
 """What Codex writes before the first message of the user, as a message of the user."""
