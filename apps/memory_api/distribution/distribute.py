@@ -84,18 +84,19 @@ async def _distribute_tables(connection: Any, shard_count: int, report: Report) 
     first = next((table for table in tables if managed.get(table) is not None), None)
     await connection.execute(f"set citus.shard_count = {shard_count}")
     await _create_functions(connection, report)
-    new = [table for table in tables if table not in managed]
-    for table in new:
-        await _distribute_table(connection, table, first or "none")
-        first = first or table
-        report(f"table {table}: distributed by tenant")
+    for table in tables:
+        if table not in managed:
+            await _distribute_table(connection, table, first or "none")
+            first = first or table
+            report(f"table {table}: distributed by tenant")
     await _delegate_functions(connection, tables[0], report)
-    for table in new:
-        # Frees the rows that were copied to the nodes.
-        await connection.execute(
-            "select truncate_local_data_after_distributing_table($1::text::regclass)", table
-        )
-        await connection.execute(f"vacuum analyze {table}")  # for scans of an index alone
+    for table in tables:
+        # Frees the rows that were copied to the nodes, also those of an interrupted call.
+        if await connection.fetchval("select pg_relation_size($1::text::regclass) > 0", table):
+            await connection.execute(
+                "select truncate_local_data_after_distributing_table($1::text::regclass)", table
+            )
+            await connection.execute(f"vacuum analyze {table}")  # for scans of an index alone
     report(f"{len(tables)} tables are distributed by tenant")
 
 
