@@ -27,7 +27,7 @@ def compare(first: str, second: str) -> Report:
         "first": first,
         "second": second,
         **vars(paired_difference(one, two)),
-        "repeats_needed": 4,
+        "can_improve": sum(score < 1 for score in two),
         "became_right": [task for task, a, b in pairs if a > b],
         "became_wrong": [task for task, a, b in pairs if a < b],
         "changed_by_failed_call": [],
@@ -41,7 +41,7 @@ def control(first: str, *harmed: str) -> Report:
         "first": first,
         "second": "none",
         **vars(result),
-        "repeats_needed": 4,
+        "can_improve": 0,
         "became_right": [],
         "became_wrong": list(harmed),
         "changed_by_failed_call": [],
@@ -81,6 +81,7 @@ def evaluation_report(
         "tasks": {"stream": 40, "held_out": 30, "controls": 8},
         "calls": {"done": 290, "planned": 290},
         "primary": "held-out tasks",
+        "partial_scores": False,
         "accuracy": accuracy,
         "comparisons": [
             compare("hansei", "none"),
@@ -98,6 +99,10 @@ def evaluation_report(
             {"arm": arm, "calls": 108, "rendered": 98, "measures_nothing": False, "cited": cited}
             | {"followed": cited, "judged": 40, "tokens": 412.5}
             for arm, cited in (("hansei", 33), ("icl", None))
+        ],
+        "bullets": [
+            {"arm": "hansei", "key": f"pat-0000{number}", "repeat": 0, "given": 98, "cited": cited}
+            for number, cited in ((1, 33), (2, 0))
         ],
         "costs": [
             {"arm": arm, "calls": 98, "input_tokens": tokens, "output_tokens": 61.0}

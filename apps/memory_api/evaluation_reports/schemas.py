@@ -30,7 +30,7 @@ _COMPARISON: dict[str, Any] = {
     "mean": 0.5,
     "low": 0.29,
     "high": 0.65,
-} | {"p": 0.00003, "better": 15, "worse": 0, "tasks_needed": 780, "repeats_needed": 25}
+} | {"p": 0.00003, "better": 15, "worse": 0, "tasks_needed": 780}
 _ADVICE: dict[str, Any] = {"arm": "hansei", "measures_nothing": False}
 _REPORT: dict[str, Any] = {
     "plan": {

@@ -311,7 +311,7 @@ def _show_plan(plan: Plan, limits: Limits, *, as_json: bool) -> None:
         [row["arm"], *(_tokens(row[name]) for name in ("calls", "task_tokens", "advice_tokens"))]
         for row in run["arms"]
     ]
-    print_table(("arm", "calls", "tokens of tasks", "of advice, at most"), rows)
+    print_table(("arm", "calls", "tokens of tasks", "of advice, at most about"), rows)
     print_text(
         "Tokens are estimates. Your agent adds its own prompt and its answers, and the model of the"
         " service reads the attempts of `hansei`.",

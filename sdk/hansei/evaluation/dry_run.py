@@ -6,7 +6,7 @@ import math
 
 from hansei._model import Json
 from hansei.evaluation.agents import Commands, make_agent, make_scorer
-from hansei.evaluation.memory import CHARACTERS_PER_TOKEN
+from hansei.evaluation.memory import CHARACTERS_PER_TOKEN, Advice, format_examples
 from hansei.evaluation.plan import Arm, Call, Plan
 from hansei.evaluation.tasks import score_by_match
 
@@ -42,12 +42,12 @@ def _size(plan: Plan, arm: Arm, calls: list[Call]) -> Json:
     """
     tokens = {task.id: _count_tokens(task.text) for task in plan.tasks}
     options = plan.protocol
+    longest = sorted(plan.tasks, key=lambda task: -len(task.text + (task.right_answer or "")))
     limits: dict[Arm, int | None] = {
         "none": 0,
         "hansei": DEFAULT_TOKEN_BUDGET if options.token_budget is None else options.token_budget,
         "icl": options.icl_tokens,
-        "examples": options.examples
-        * max(tokens[t.id] + _count_tokens(t.right_answer or "") for t in plan.tasks),
+        "examples": Advice(format_examples(longest[: options.examples])).tokens,
         "full": None,
     }
     limit = limits[arm]

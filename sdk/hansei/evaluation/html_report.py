@@ -7,7 +7,7 @@ from html import escape
 
 from hansei._model import Json
 from hansei.evaluation.text_report import Section, sections
-from hansei.evaluation.wording import first_pass_line, headline, plan_line
+from hansei.evaluation.wording import curve_line, first_pass_line, headline, plan_line
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 300, 48, 12, 12, 32
 STYLE = """
@@ -116,5 +116,5 @@ def _chart(report: Json) -> str:
         legend.append(f"<span>{sample} {escape(arm)}</span>")
     return (
         f'<div class="wide">{"".join(parts)}</svg></div><p class="legend">{"".join(legend)}</p>'
-        "<p>Share of right answers in each window of the first pass.</p>"
+        f"<p>{curve_line(report)}</p>"
     )

@@ -134,8 +134,7 @@ class Memory:
         candidates = [self._tasks[a["task_id"]] for a in earlier]
         nearest = rank_by_similarity(task.text, [c.text for c in candidates])
         chosen = [candidates[i] for i in nearest[: self._plan.protocol.examples]]
-        texts = [f"Task: {each.text}\nRight answer: {each.right_answer}\n" for each in chosen]
-        return "Similar tasks with their right answers:\n\n" + "\n".join(texts) if texts else ""
+        return format_examples(chosen)
 
     def _feedback(self, attempt: Json) -> str:
         return attempt["feedback"] if self._plan.protocol.feedback != "outcome" else ""
@@ -266,6 +265,11 @@ class Memory:
 def _last_response(events: Sequence[Json]) -> str | None:
     responses = [e.get("content") for e in events if e.get("event_type") == "llm_response"]
     return to_text(responses[-1]) if responses else None
+
+
+def format_examples(tasks: Sequence[Task]) -> str:
+    texts = [f"Task: {each.text}\nRight answer: {each.right_answer}\n" for each in tasks]
+    return "Similar tasks with their right answers:\n\n" + "\n".join(texts) if texts else ""
 
 
 def outcome_of(score: float) -> str:

@@ -41,6 +41,20 @@ def find_notes(report: Json, _: Translate = str) -> list[str]:
             " change in the same direction. Repeats do not add tasks."
         )
         notes.append(text % {"count": MIN_CHANGES})
+    low = [
+        row
+        for row in report["comparisons"]
+        if row["second"] == "none" and row.get("can_improve") is not None
+        if row["can_improve"] < MIN_CHANGES <= row["tasks"]
+    ]
+    if low:
+        text = _(
+            "NO GAIN CAN BE SHOWN: of the %(tasks)s tasks that decide, only %(wrong)s are not fully"
+            " right without advice. If all of these improve, p is still at least .05: have at least"
+            " %(least)s that fail today."
+        )
+        numbers = {"tasks": low[0]["tasks"], "wrong": low[0]["can_improve"]}
+        notes.append(text % {**numbers, "least": MIN_CHANGES})
     if learning := report["learning"]:
         notes += _learning_notes(learning, _)
     return notes

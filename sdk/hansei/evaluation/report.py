@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from math import ceil
 from pathlib import Path
 
 from hansei._model import Json
@@ -44,6 +43,7 @@ class Report:
             "tasks": self._plan.task_counts,
             "calls": {"done": len(self._answers), "planned": plan["calls"]},
             "primary": primary_label(*self._plan.primary),
+            "partial_scores": any(0 < r["score"] < 1 for r in self._answers),
             "accuracy": [
                 self._accuracy("primary", arm, self._select(arm, self._decides)) for arm in arms
             ]
@@ -55,13 +55,14 @@ class Report:
             "comparisons": self._comparisons(_pairs(arms), self._decides),
             "first_pass": []
             if self._plan.primary[0] == "stream"
-            else self._comparisons(_pairs(arms), self._is_advised_stream),
+            else self._comparisons(_pairs(arms), lambda r: r["phase"] == "stream"),
             "agentcl": [self._gains(arm) for arm in arms if arm != "none" and "none" in arms],
             "controls": self._comparisons(
                 [pair for pair in _pairs(arms) if pair[1] == "none"], self._is_fair_control
             ),
             "groups": self._groups(self._decides),
             "advice": [self._advice(arm) for arm in arms if arm != "none"],
+            "bullets": [row for arm in arms for row in self._bullets(arm)],
             "costs": costs,
             "learning": learning,
             "total_usd": self._total_usd(costs, learning),
@@ -80,12 +81,9 @@ class Report:
             phase = "stream"  # without a memory, there is no second pass
         return record["phase"] == phase and record["window"] >= window
 
-    def _is_advised_stream(self, record: Json) -> bool:
-        is_advised = record["window"] >= self._plan.first_advised_window
-        return record["phase"] == "stream" and is_advised
-
     def _is_fair_control(self, record: Json) -> bool:
-        return record["task_id"] in self._controls and record["phase"] != "second"
+        is_control = record["task_id"] in self._controls and record["phase"] != "second"
+        return is_control and not record["error"]
 
     def _select(self, arm: str, choose: Callable[[Json], bool] = bool) -> list[Json]:
         return [r for r in self._answers if r["arm"] == arm and choose(r)]
@@ -117,12 +115,11 @@ class Report:
             and not _has_same_sign(one[i] - two[i], one_answered.get(i), two_answered.get(i))
         ]
         result = paired_difference([one[i] for i in ids], [two[i] for i in ids], delta=DELTA)
-        repeats = self._plan.protocol.repeats
         return {
             "first": first,
             "second": second,
             **asdict(result),
-            "repeats_needed": max(0, ceil(result.tasks_needed / len(ids) * repeats) - repeats),
+            "can_improve": sum(two[i] < 1 for i in ids),
             "became_right": [i for i in ids if one[i] > two[i] and i not in failed],
             "became_wrong": [i for i in ids if one[i] < two[i] and i not in failed],
             "changed_by_failed_call": failed,
@@ -171,8 +168,25 @@ class Report:
             "cited": sum(bool(r["cited"]) for r in records) if is_service else None,
             "followed": self._count(rendered, "followed") if judged else None,
             "judged": judged,
-            "tokens": sum(r["advice_tokens"] for r in records) / len(records) if records else 0,
+            "tokens": _ratio(sum(r["advice_tokens"] for r in rendered), len(rendered)) or 0,
         }
+
+    def _bullets(self, arm: str) -> list[Json]:
+        """How often each bullet was given and cited, if the agent cites at all. Each repeat has
+        bullets of its own.
+        """
+        given: Counter[tuple[str, int]] = Counter()
+        cited: Counter[tuple[str, int]] = Counter()
+        for record in self._select(arm):
+            given.update((key, record["repeat"]) for key in record["bullet_keys"])
+            cited.update((key, record["repeat"]) for key in record["cited"])
+        return [
+            {"arm": arm, "key": key, "repeat": repeat, "given": given[key, repeat], "cited": count}
+            for count, key, repeat in sorted(
+                ((cited[each], *each) for each in given), key=lambda row: (-row[0], *row[1:])
+            )
+            if cited
+        ]
 
     def _count(self, rendered: Iterable[Json], name: str) -> int:
         """Attempts of the stream whose bullets a reflection judged, or found to be `followed`."""

@@ -34,10 +34,10 @@ def primary_label(phase: Phase, window: int) -> str:
 
 def check_report(report: Json) -> None:
     """Raises `EvaluationError` with the first field that is missing or has another form. Reports of
-    older versions have neither `first_pass` nor the last fields of a comparison. `about` says what
-    was measured, in the words of a person.
+    older versions lack `_NEWER` fields and the last fields of a comparison. `about` says what was
+    measured, in the words of a person.
     """
-    report = {"first_pass": [], "about": None, **report}
+    report = {**_NEWER, **report}
     _check("the report", report, _REPORT)
     _check("`plan`", report["plan"], _PLAN)
     _check("`protocol`", report["plan"]["protocol"], _PROTOCOL)
@@ -66,6 +66,7 @@ def summarize_report(report: Json) -> Json:
         "arms": report["plan"]["protocol"]["arms"],
         "agent": report["plan"]["agent"][:MAX_AGENT_LENGTH],
         "primary": report["primary"],
+        "partial_scores": report.get("partial_scores", False),
         "accuracy": [row for row in report["accuracy"] if row["phase"] == "primary"],
         "comparisons": comparisons,
         "advice": [{n: row[n] for n in ("arm", "measures_nothing")} for row in report["advice"]],
@@ -135,12 +136,13 @@ _COMPARISON: Mapping[str, Form] = {
     "first": ARMS[1:],
     "second": ARMS,
     **dict.fromkeys(("mean", "low", "high"), _is_difference),
-    **dict.fromkeys(("tasks", "better", "worse", "tasks_needed", "repeats_needed"), int),
+    **dict.fromkeys(("tasks", "better", "worse", "tasks_needed"), int),
     "p": _is_share,
     **dict.fromkeys(("became_right", "became_wrong", "changed_by_failed_call"), TEXTS),
-    "changes_needed": (int, None),
+    **dict.fromkeys(("changes_needed", "can_improve"), (int, None)),
 }
-_DEFAULTS: Json = {"changes_needed": None, "changed_by_failed_call": []}
+_NEWER: Json = {"first_pass": [], "bullets": [], "partial_scores": False, "about": None}
+_DEFAULTS: Json = {"changes_needed": None, "can_improve": None, "changed_by_failed_call": []}
 _ROWS: Mapping[str, Mapping[str, Form]] = {
     "accuracy": {
         "phase": ("primary", *PHASES),
@@ -165,6 +167,7 @@ _ROWS: Mapping[str, Mapping[str, Form]] = {
         **dict.fromkeys(("cited", "followed"), (int, None)),
         "tokens": float,
     },
+    "bullets": {"arm": ARMS, "key": str, **dict.fromkeys(("repeat", "given", "cited"), int)},
     "costs": {
         "arm": ARMS,
         "calls": int,
@@ -182,7 +185,8 @@ _REPORT: Mapping[str, Form] = {
     **dict.fromkeys(("plan", "tasks", "calls"), dict),
     "primary": tuple(PRIMARY_LABELS),
     **dict.fromkeys(_ROWS, _are_few_rows),
-    **{name: [dict] for name in ("groups", "curve", "failures")},
+    **{name: [dict] for name in ("groups", "bullets", "curve", "failures")},
+    "partial_scores": bool,
     "learning": (dict, None),
     "total_usd": (float, None),
     "notes": TEXTS,

@@ -110,10 +110,11 @@ def changes_needed(others: int) -> int:
 
 
 def tasks_needed(differences: Sequence[float], *, delta: float = 0.05) -> int:
-    """How many tasks show a mean difference of `delta` at p < .05 with a power of 80 %, if the
-    differences vary as these do.
+    """How many tasks show a mean difference of `delta` at p < .05 with a power of 80 %, if as many
+    tasks differ as in these `differences`.
     """
-    spread = max(_variance(differences), delta - delta**2)
+    squares = (sum(v * v for v in differences) + 1) / (len(differences) + 2)  # as in `_variance`
+    spread = max(squares, delta) - delta**2
     return ceil((Z95 + Z_POWER) ** 2 * spread / delta**2)
 
 

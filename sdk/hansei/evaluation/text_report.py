@@ -21,7 +21,7 @@ from hansei.evaluation.wording import (
 )
 
 MAX_SHOWN_IDS = 12
-MAX_SHOWN_FAILURES = 20
+MAX_SHOWN_FAILURES = MAX_SHOWN_BULLETS = 20
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ def sections(
         _comparisons(report, report.get("first_pass", []), _(PRIMARY_LABELS[first_pass]), _),
         _groups(report, decides, _),
         _advice(report, _),
+        _bullets(report, _),
         _failures(report, _),
         _costs(report, _),
         _learning(report, _),
@@ -73,7 +74,9 @@ def _accuracy(report: Json, decides: str, _: Translate) -> Section:
         if r["tasks"] and r["phase"] != shown.get(report["primary"])
     ]  # fmt: skip
     header = (
-        _("phase"), _("arm"), _("tasks"), _("right"), _("95 % interval"), _("failed calls")
+        _("phase"), _("arm"), _("tasks"),
+        _("mean score") if report.get("partial_scores") else _("right"),
+        _("95 % interval"), _("failed calls"),
     )  # fmt: skip
     return Section(_("Accuracy"), header, rows)
 
@@ -123,9 +126,8 @@ def _needed(row: Json, _: Translate) -> str:
         text = _("A difference of 5 points would be seen with this many tasks (power 80 %).")
     else:
         text = _(
-            "To see a difference of 5 points, %(tasks)s more tasks are needed (power 80 %%), or at"
-            " least %(repeats)s more repeats."
-        ) % {"repeats": row["repeats_needed"], "tasks": more}
+            "To see a difference of 5 points, %(tasks)s more tasks are needed (power 80 %%)."
+        ) % {"tasks": more}
     needed = row.get("changes_needed")
     if needed is None:
         return text
@@ -138,8 +140,8 @@ def _needed(row: Json, _: Translate) -> str:
         )
     else:
         reach = _(
-            "%(changed)s tasks changed in one direction and %(others)s in the other: p < .05 needs"
-            " %(needed)s against %(others)s."
+            "Tasks that changed: %(changed)s in one direction, %(others)s in the other. p < .05"
+            " needs %(needed)s against %(others)s."
         )
     return f"{reach % numbers} {text}"
 
@@ -163,7 +165,7 @@ WORDS = {
     "frozen memory": "A memory that does not learn any more.",
     "control": "A task that needs no advice. An arm that gets it wrong only with advice is harmed.",
     "bullet, lesson": "One piece of advice in the memory of Hansei. All bullets are its playbook.",
-    "points": "The share of right answers as a percentage, minus another one.",
+    "points": "The share of right answers, or the mean score, as a percentage, minus another one.",
     "95 % interval": "The values that fit the answers. If it leaves out 0, chance alone rarely"
     " explains the difference.",
     "p": "How often chance alone makes a difference at least as large. Below .05 counts as shown.",
@@ -190,11 +192,14 @@ def _controls(report: Json, _: Translate, max_ids: int) -> Section:
          format_p(r["p"]), _ids(r["became_wrong"], _, max_ids) or _("none")]
         for r in report["controls"]
     ]  # fmt: skip
-    lines = _changes_by_failed_calls(report["controls"], _)
+    lines = [_("Of the first pass and the held-out tasks, without calls that failed.")]
+    if not rows:
+        lines = [_("No control was answered by `none` and another arm.")]
     header = (
         _("difference"), _("controls"), _("points"), _("95 % interval"), "p", _("harmed")
     )  # fmt: skip
-    return Section(_("Controls: tasks that need no advice"), header, rows, lines)
+    title = _("Controls: tasks that need no advice")
+    return Section(title, header, rows, lines if report["tasks"]["controls"] else [])
 
 
 def _groups(report: Json, decides: str, _: Translate) -> Section:
@@ -216,10 +221,24 @@ def _advice(report: Json, _: Translate) -> Section:
     ]  # fmt: skip
     header = (
         _("arm"), _("calls"), _("with advice"), _("cited"), _("followed"),
-        _("advice tokens a call"),
+        _("tokens of advice, if any"),
     )  # fmt: skip
     note = _("Followed: of the attempts of the stream whose bullets a reflection judged.")
     return Section(_("Was the advice used?"), header, rows, [note] if rows else [])
+
+
+def _bullets(report: Json, _: Translate) -> Section:
+    bullets = report.get("bullets", [])
+    rows = [
+        [r["key"], r["arm"], str(r["repeat"] + 1), str(r["given"]), _count(r["cited"], _)]
+        for r in bullets[:MAX_SHOWN_BULLETS]
+    ]
+    more = len(bullets) - len(rows)
+    lines = [_("and %(count)s more: see report.json") % {"count": more}] if more else []
+    if never := sum(not r["cited"] for r in bullets):
+        lines.append(_("Bullets that were never cited: %(count)s.") % {"count": never})
+    header = _("bullet"), _("arm"), _("repeat"), _("calls with it"), _("cited")
+    return Section(_("How often each bullet was cited"), header, rows, lines)
 
 
 def _costs(report: Json, _: Translate) -> Section:

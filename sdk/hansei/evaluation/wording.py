@@ -29,10 +29,7 @@ def headline(report: Json, _: Translate = str) -> str:
     """Whether the memory helps, in one sentence. A summary of a report is enough."""
     row = _main_row(report["comparisons"])
     if row is None:
-        return _(
-            "There is no comparison: it needs answers of the arm `none` and of another one to the"
-            " same tasks."
-        )
+        return _no_comparison(report, _)
     arm, phase = row["first"], report["primary"]
     memory = _(MEMORIES[arm])
     if is_unused(report, arm):
@@ -46,7 +43,13 @@ def headline(report: Json, _: Translate = str) -> str:
     else:
         text = _("No difference is shown with %(memory)s: %(result)s.")
     right = {r["arm"]: percent(r["mean"]) for r in report["accuracy"] if r["phase"] == "primary"}
-    result = _("of %(tasks)s, %(first)s were right with it and %(second)s without (%(points)s)") % {
+    if report.get("partial_scores"):
+        result = _(
+            "of %(tasks)s, the mean score was %(first)s with it and %(second)s without (%(points)s)"
+        )
+    else:
+        result = _("of %(tasks)s, %(first)s were right with it and %(second)s without (%(points)s)")
+    result %= {
         "tasks": _(DECIDING_TASKS[phase]) % {"count": row["tasks"]},
         "first": right[arm],
         "second": right[row["second"]],
@@ -54,6 +57,16 @@ def headline(report: Json, _: Translate = str) -> str:
     }
     sentence = text % {"memory": memory, "result": result}
     return sentence[:1].upper() + sentence[1:]
+
+
+def _no_comparison(report: Json, _: Translate) -> str:
+    arms = {row["arm"] for row in report["accuracy"] if row["phase"] == "primary"}
+    if "none" not in arms or len(arms) < 2:
+        return _("There is no comparison: it needs the arm `none` and another one.")
+    return _(
+        "There is no comparison yet. What decides: %(phase)s. No task there is answered by both"
+        " `none` and another arm."
+    ) % {"phase": _(PRIMARY_LABELS[report["primary"]])}
 
 
 def first_pass_line(report: Json, _: Translate = str) -> str:
@@ -95,9 +108,17 @@ def protocol_line(plan: Json, tasks: Json, primary: str, _: Translate = str) -> 
         count -= plan["window"]
     decides = _(
         "Decides: %(phase)s, %(count)s tasks. p < .05 needs at least %(least)s tasks that change"
-        " in the same direction; repeats do not add tasks."
+        " in the same direction: to show a gain, have at least %(least)s that fail today. Repeats"
+        " do not add tasks."
     ) % {"phase": _(PRIMARY_LABELS[primary]), "count": count, "least": MIN_CHANGES}
     return f"{setup} {decides}"
+
+
+def curve_line(report: Json, _: Translate = str) -> str:
+    """What the learning curve shows."""
+    if report.get("partial_scores"):
+        return _("Mean score in each window of the first pass.")
+    return _("Share of right answers in each window of the first pass.")
 
 
 def is_unused(report: Json, arm: str) -> bool:

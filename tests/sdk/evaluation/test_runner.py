@@ -22,6 +22,8 @@ from typer.testing import CliRunner, Result
 import hansei
 from hansei.cli.main import app
 from hansei.errors import EvaluationError
+from hansei.evaluation.report import build_report
+from hansei.evaluation.report_format import check_report, summarize_report
 from hansei.evaluation.runner import Stopped
 from hansei.evaluation.statistics import paired_difference
 from hansei.evaluation.text_report import sections
@@ -295,9 +297,18 @@ def test_dry_run_estimates_tokens_by_arm() -> None:
         ["none", 12, tokens, 0],
         ["hansei", 24, 2 * tokens, 21 * 100],  # the first window of 3 has no advice
         ["icl", 24, 2 * tokens, 21 * 30_000],
-        ["examples", 24, 2 * tokens, 21 * 5 * 3],
+        ["examples", 24, 2 * tokens, 21 * 49],
         ["full", 24, 2 * tokens, None],
     ]
+
+
+def test_advice_of_examples_is_not_longer_than_the_dry_run_says() -> None:
+    options = ("--tasks", write_tasks(), "--agent", write_agent(ANSWER), "--arms", "none,examples")
+    dry = run("run", *options, "--dry-run", "--json")
+    assert run("run", *options, "--output", "out").exit_code == 0
+    answers = map(json.loads, Path("out/answers.jsonl").read_text().splitlines())
+    used = sum(record["advice_tokens"] for record in answers)
+    assert 0.8 < used / json.loads(dry.stdout)["arms"][1]["advice_tokens"] <= 1
 
 
 @pytest.mark.parametrize(
@@ -443,15 +454,121 @@ def test_failed_call_is_wrong_but_no_harm() -> None:
     result = hansei.evaluate(
         agent, TASKS[:4] + tasks, folder="out", arms=["none", "icl"], retries=0
     )
-    [row] = result["controls"]
+    [row] = result["comparisons"]
     assert (row["better"], row["worse"]) == (1, 2)
     assert row["became_wrong"] == ["t9"]
     assert row["became_right"] == []
     assert sorted(row["changed_by_failed_call"]) == ["t5", "t7"]
+    [control] = result["controls"]
+    assert (control["tasks"], control["better"], control["worse"]) == (6, 0, 1)
+    assert control["became_wrong"] == ["t9"]
     assert {failure["task_id"] for failure in result["failures"]} == {"t5", "t7"}
     [section] = [s for s in sections(result) if s.title.startswith("Controls")]
     assert section.rows[0][-1] == "t9"
-    assert "only because a call failed, which counts as wrong: t5, t7." in section.lines[0]
+    assert section.lines == ["Of the first pass and the held-out tasks, without calls that failed."]
+    [section] = [s for s in sections(result) if s.title.startswith("Differences: held-out")]
+    assert "only because a call failed, which counts as wrong: t5, t7." in section.lines[-1]
+
+
+def test_controls_that_only_failed_are_not_compared() -> None:
+    def agent(request: dict[str, Any]) -> str:
+        if request["advice"] and request["task_id"] in ("t4", "t5", "t6"):
+            raise ConnectionError("lost")
+        return answer(request)
+
+    tasks = [{**t, "control": True, "split": "held_out"} if t in TASKS[4:7] else t for t in TASKS]
+    result = hansei.evaluate(agent, tasks, folder="out", arms=["none", "icl"], retries=0)
+    assert len(result["failures"]) == 3
+    [row] = result["comparisons"]
+    assert row["mean"] == -1
+    assert result["controls"] == []
+    [section] = [s for s in sections(result) if s.title.startswith("Controls")]
+    assert section.lines == ["No control was answered by `none` and another arm."]
+
+
+def test_scores_between_right_and_wrong_are_called_mean_scores() -> None:
+    def half(task: dict[str, Any]) -> float:
+        return 0.5 if task["id"] == "t1" else 1.0
+
+    tasks = [{"id": task["id"], "task": task["task"]} for task in TASKS]
+    options: Any = {"arms": ["none", "icl"], "held_out": 6}
+    result = hansei.evaluate(answer, tasks, half, folder="out", **options)
+    assert "the mean score was" in headline(result)
+    assert headline(summarize_report(result)) == headline(result)
+    assert "right" not in headline(result)
+    assert "mean score" in sections(result)[0].header
+    assert "Mean score in each window" in Path("out/report.html").read_text()
+    check_report(json.loads(json.dumps(result)))
+    result = hansei.evaluate(answer, TASKS, folder="right", **options)
+    assert "100.0 % were right with it" in headline(result)
+    assert "right" in sections(result)[0].header
+
+
+@each_case(
+    ("options", "phase"), [({"held_out": 4}, "held-out tasks"), ({"held_out": 0}, "second pass")]
+)
+def test_report_before_what_decides_says_so(options: dict[str, Any], phase: str) -> None:
+    folder = Path(phase)
+    hansei.evaluate(answer, TASKS, folder=folder, arms=["none", "icl"], **options)
+    path = folder / "answers.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if json.loads(line)["phase"] == "stream"))
+    result = build_report(folder)
+    assert headline(result) == (
+        f"There is no comparison yet. What decides: {phase}. No task there is answered by both"
+        " `none` and another arm."
+    )
+    assert first_pass_line(result).startswith("While it was still learning")
+
+
+def test_report_of_one_arm_needs_another_one() -> None:
+    result = hansei.evaluate(answer, TASKS, folder="out", arms=["none"])
+    assert headline(result).endswith("it needs the arm `none` and another one.")
+
+
+def test_gain_that_the_tasks_cannot_show_is_named() -> None:
+    def agent(request: dict[str, Any]) -> str:
+        return "0" if request["task_id"] in wrong and not request["advice"] else answer(request)
+
+    for count, is_named in ((5, True), (6, False)):
+        wrong = [task["id"] for task in TASKS[4 : 4 + count]]
+        tasks = [*TASKS[:4], *({**task, "split": "held_out"} for task in TASKS[4:])]
+        result = hansei.evaluate(agent, tasks, folder=str(count), arms=["none", "icl"])
+        [row] = result["comparisons"]
+        assert (row["can_improve"], row["better"], row["p"] < 0.05) == (count, count, not is_named)
+        notes = [note for note in result["notes"] if note.startswith("NO GAIN CAN BE SHOWN")]
+        assert len(notes) == is_named
+        assert all("of the 8 tasks that decide, only 5 are not fully right" in n for n in notes)
+    command = ("run", "--tasks", write_tasks(tasks), "--agent", write_agent(ANSWER))
+    plan = " ".join(run(*command, "--dry-run").output.split())
+    assert "to show a gain, have at least 6 that fail today" in plan
+
+
+def test_bullets_have_the_number_of_their_citations() -> None:
+    hansei.evaluate(answer, TASKS, folder="out", arms=["none", "icl"], repeats=2)
+    path = Path("out/answers.jsonl")
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    advised = [record for record in records if record["advice"]]
+    for record in advised:
+        record["bullet_keys"] = ["pat-00001", "pat-00002"]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert build_report(Path("out"))["bullets"] == []  # no answer cites
+    advised[0]["cited"] = ["pat-00002"]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    result = build_report(Path("out"))
+    check_report(json.loads(json.dumps(result)))
+    counts = [(row["key"], row["given"], row["cited"]) for row in result["bullets"]]
+    given = len(advised) // 2
+    assert counts == [
+        ("pat-00002", given, 1),
+        *(("pat-00001", given, 0), ("pat-00001", given, 0), ("pat-00002", given, 0)),
+    ]
+    [section] = [s for s in sections(result) if s.title == "How often each bullet was cited"]
+    assert section.rows[0] == ["pat-00002", "icl", "1", str(given), "1"]
+    assert section.lines == ["Bullets that were never cited: 3."]
+    [row] = result["advice"]
+    assert row["rendered"] < row["calls"]
+    assert row["tokens"] == sum(r["advice_tokens"] for r in advised) / row["rendered"]
 
 
 def test_too_few_tasks_are_named_before_and_after_the_run() -> None:
@@ -554,13 +671,20 @@ def test_function_with_scorer_and_all_arms_without_a_service() -> None:
     assert result["plan"]["primary"] == ["second", 0]
     by_arm = {row["arm"]: row["mean"] for row in result["accuracy"][:3]}
     assert by_arm == {"none": 1 / 20, "icl": 1, "examples": 1}  # 0 is right without a hundred
-    assert [row["tasks"] for row in result["first_pass"]] == [15, 15]
-    assert first_pass_line(result).startswith("While it was still learning (first pass, 15 tasks)")
+    assert [row["tasks"] for row in result["first_pass"]] == [20, 20]
+    assert first_pass_line(result).startswith("While it was still learning (first pass, 20 tasks)")
     icl = next(c for c in result["comparisons"] if c["first"] == "icl")
     assert icl["p"] < 0.001
     assert len(icl["became_right"]) == icl["better"]
     gains = {row["arm"]: row for row in result["agentcl"]}
     assert gains["icl"]["plasticity"]["mean"] == pytest.approx(14 / 20, abs=0.06)
+    in_windows = {r["arm"]: r["mean"] for r in result["accuracy"] if r["phase"] == "stream"}
+    assert [row["mean"] for row in result["first_pass"]] == [
+        *(gains[arm]["plasticity"]["mean"] for arm in ("icl", "examples"))
+    ]
+    assert gains["icl"]["plasticity"]["mean"] == pytest.approx(
+        in_windows["icl"] - in_windows["none"]
+    )
     assert gains["icl"]["stability"]["mean"] == pytest.approx(5 / 20, abs=0.06)
     assert gains["icl"]["generalization"] is None
     assert [row["tasks"] for row in result["controls"]] == [1, 1]

@@ -75,10 +75,12 @@ def test_tasks_that_all_agree_do_not_appear_certain() -> None:
 
 
 def test_tasks_needed_for_five_points() -> None:
-    # A fifth of the pairs differ: n = 7.849 * variance / delta².
-    differences = [1.0] * 10 + [-1.0] * 10 + [0.0] * 80
-    assert tasks_needed(differences) == pytest.approx(7.849 * 21 / 102 / 0.0025, abs=1)
-    assert tasks_needed(differences, delta=0.1) == pytest.approx(7.849 * 21 / 102 / 0.01, abs=1)
+    # A fifth of the pairs differ, in whatever direction: n = 7.849 * (share - delta²) / delta².
+    share = 21 / 102
+    for differences in ([1.0] * 10 + [-1.0] * 10 + [0.0] * 80, [1.0] * 20 + [0.0] * 80):
+        needed = tasks_needed(differences), tasks_needed(differences, delta=0.1)
+        assert needed[0] == pytest.approx(7.849 * (share - 0.0025) / 0.0025, abs=1)
+        assert needed[1] == pytest.approx(7.849 * (share - 0.01) / 0.01, abs=1)
     assert tasks_needed([0.0] * 10_000) >= 140  # pairs that never differ do not need zero tasks
 
 
@@ -93,9 +95,12 @@ def test_report_asks_for_more_tasks_only_without_a_result(
 ) -> None:
     row = {"first": "hansei", "second": "none", "tasks": 20, "mean": 0.6, "low": low, "high": 0.8}
     row |= {"p": p, "better": 13, "worse": 0, "became_right": [], "became_wrong": []}
-    row |= {"tasks_needed": 902, "repeats_needed": 45}
+    row |= {"tasks_needed": 902, "changes_needed": 6}
     lines = _comparisons({"advice": []}, [row], "held-out tasks", str).lines
-    assert any("882 more tasks are needed" in line for line in lines) == is_shown
+    assert lines == is_shown * [
+        "hansei − none: Tasks that changed: 13 in one direction, 0 in the other. p < .05 needs 6"
+        " against 0. To see a difference of 5 points, 882 more tasks are needed (power 80 %)."
+    ]
 
 
 @each_case(("others", "needed"), [(0, MIN_CHANGES), (1, 8), (2, 10), (10, 23)])

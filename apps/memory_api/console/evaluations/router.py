@@ -12,6 +12,7 @@ from hansei.evaluation.notes import find_gaps, find_notes
 from hansei.evaluation.text_report import sections
 from hansei.evaluation.wording import (
     Translate,
+    curve_line,
     first_pass_line,
     headline,
     percent,
@@ -109,6 +110,6 @@ def _draw_curve(report: Json, translation: Translation) -> Chart:
             for arm in sorted(arms, key=lambda arm: arm != "hansei")
         ],
         format=format_share,
-        summary=_("Share of right answers in each window of the first pass."),
+        summary=curve_line(report, _),
         label=_("Window"),
     )
