@@ -63,10 +63,11 @@ def _no_comparison(report: Json, _: Translate) -> str:
     arms = {row["arm"] for row in report["accuracy"] if row["phase"] == "primary"}
     if "none" not in arms or len(arms) < 2:
         return _("There is no comparison: it needs the arm `none` and another one.")
+    phase = PRIMARY_LABELS[report["primary"]]
     return _(
         "There is no comparison yet. What decides: %(phase)s. No task there is answered by both"
         " `none` and another arm."
-    ) % {"phase": _(PRIMARY_LABELS[report["primary"]])}
+    ) % {"phase": _(phase)}
 
 
 def first_pass_line(report: Json, _: Translate = str) -> str:
