@@ -27,7 +27,7 @@ from hansei.evaluation.dry_run import describe_run
 from hansei.evaluation.plan import Plan, Protocol, load_plan, make_plan
 from hansei.evaluation.presets import PRESETS, load_preset
 from hansei.evaluation.report import build_report
-from hansei.evaluation.report_format import primary_label
+from hansei.evaluation.report_format import primary_label, without_texts
 from hansei.evaluation.runner import Limits, Progress, Stopped
 from hansei.evaluation.tasks import Task, read_tasks
 from hansei.evaluation.text_report import sections
@@ -39,7 +39,15 @@ evaluation_commands = typer.Typer(
     no_args_is_help=True,
 )
 DEFAULTS, LIMITS = Protocol(), Limits()
-SET_VARIABLE = 'No shell runs it: to set a variable, write "env VAR=x command".'
+SET_VARIABLE = (
+    "It inherits your environment: set secrets there. No shell runs it: for another variable, write"
+    ' "env VAR=x command".'
+)
+RESUME_OPTIONS = frozenset(
+    {"parallel", "timeout", "retries", "learn_timeout", "budget_usd", "input_price"}
+    | {"output_price", "resume", "as_json"}
+)
+"""What a resumed run may change: how it goes on, not what it measures."""
 
 
 def parse_arms(text: str) -> tuple[Any, ...]:
@@ -72,6 +80,7 @@ def run_demo(
 
 @evaluation_commands.command("run")
 def run_evaluation(
+    context: typer.Context,
     tasks: Annotated[Path | None, typer.Option(help="Tasks as JSON lines.", metavar="FILE")] = None,
     preset: Annotated[
         str | None, typer.Option(help=f"Instead of --tasks: {', '.join(PRESETS)}.")
@@ -175,11 +184,7 @@ def run_evaluation(
         parallel, timeout, retries, learn_timeout, budget_usd, input_price, output_price
     )
     if resume is not None:
-        if tasks is not None or preset is not None or agent is not None or dry_run:
-            raise typer.BadParameter(
-                "--resume takes tasks, agent and protocol from its folder. Leave out --tasks,"
-                " --preset, --agent and --dry-run."
-            )
+        _check_resume_options(context)
         _run(load_plan(resume), resume, limits, as_json=as_json)
         return
     if (tasks is None) == (preset is None) or (agent is None and not dry_run):
@@ -232,13 +237,33 @@ def publish_report(
 
     The project is `default` unless you pass one that has traces or memories.
 
-    The report has the IDs of your tasks, not their texts or the answers. Publishing the same run
-    again replaces it.
+    The report has the IDs of your tasks and the command of your agent, without the values of
+    variables in it. It has no texts of tasks, answers and errors. Publishing the same run again
+    replaces it.
     """
-    report = build_report(folder)
+    report = without_texts(build_report(folder))
     with open_client() as client:
         published = client.evaluation_reports.create(report=report, project_id=project)
         print_text(f"Published: {client.url}/console/evaluations/{published.id}")
+
+
+def _check_resume_options(context: typer.Context) -> None:
+    given: list[str] = []
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        is_given = source is not None and source.name == "COMMANDLINE"
+        if is_given and option.name not in RESUME_OPTIONS:
+            given.append(option.opts[0])
+    if given:
+        raise typer.BadParameter(
+            "--resume takes tasks, agent, scorer and protocol from its folder. Leave out"
+            f" {', '.join(given)}."
+        )
+
+
+def _resume_command(folder: Path, limits: Limits) -> str:
+    budget = "" if limits.budget_usd is None else " --budget-usd N"
+    return f"hansei eval run --resume {folder}{budget}"
 
 
 def _run(plan: Plan, folder: Path, limits: Limits, *, as_json: bool) -> None:
@@ -259,12 +284,11 @@ def _run(plan: Plan, folder: Path, limits: Limits, *, as_json: bool) -> None:
 
             report = evaluate.run(plan, folder, limits=limits, on_progress=update)
     except Stopped as error:
-        error.detail += f" All answers are in {folder}. Continue: hansei eval run --resume {folder}"
+        error.detail += f" All answers are in {folder}. Continue: {_resume_command(folder, limits)}"
         raise
     except KeyboardInterrupt:
-        message = (
-            f"Stopped. All answers are in {folder}. Continue: hansei eval run --resume {folder}"
-        )
+        again = _resume_command(folder, limits)
+        message = f"Stopped. All answers are in {folder}. Continue: {again}"
         raise EvaluationError(message) from None
     if as_json:
         print_json(report)

@@ -174,6 +174,7 @@ def import_playbook(
             " If you want that, pass --format bullets."
         )
     notes: list[str] = []
+    replaces = True
     content: bytes | dict[str, object] = data
     if kind in FOREIGN_FORMATS:
         current, version = _current_bullets(client, name, project)
@@ -183,10 +184,17 @@ def import_playbook(
         reason = reason or f"imported from {kind}"
         added = format_count(len(bullets) - len(current), "lesson")
         notes.append(f"{added} added, {duplicates} already known.")
+        replaces = False
     result = client.playbooks.replace(
         name, content, if_match=if_match, reason=reason, project_id=project
     )
     count = format_count(result.active_bullet_count, "bullet")
+    before = result.version - 1
+    if replaces and before:
+        notes.append(
+            f"An import replaces all bullets. To get those of version {before} back:"
+            f" hansei playbook restore {name} {before}"
+        )
 
     def show() -> None:
         print_text(f"{name} is at version {result.version} with {count}.")

@@ -20,8 +20,11 @@ from tempfile import TemporaryFile
 from typing import IO, Any, cast
 
 from hansei._model import Json
+from hansei._names import check_names
 from hansei.errors import EvaluationError
 from hansei.evaluation.tasks import Score, Task, score_by_match
+from hansei.params import Event
+from hansei.recording.checks import check_event_type
 from hansei.session_files import MAX_DEPTH, is_too_deep
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
@@ -35,6 +38,8 @@ STOPPED = "stopped"
 OUTCOMES = ("success", "failure", "partial", "timeout", "error")
 ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
 """The first word of a command that needs a shell, such as `KEY=… python agent.py`."""
+SET_IN_COMMAND = re.compile(r"(?<!\S)([A-Za-z_]\w*)=(?:'[^']*'|\"[^\"]*\"|\S)+")
+"""A variable that a command sets, as in `env KEY=… python agent.py`."""
 FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 Function = Callable[[Json], Any]
@@ -149,10 +154,16 @@ def load_function(name: str) -> Function | None:
     sys.path.insert(0, str(Path.cwd()))
     try:
         return cast("Function", getattr(importlib.import_module(module), function))
-    except (ImportError, AttributeError) as error:
-        raise EvaluationError(f"Cannot load the function `{name}`: {error}.") from error
+    except Exception as error:  # the module may raise anything
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        raise EvaluationError(f"Cannot load the function `{name}`: {what}.") from error
     finally:
         sys.path.pop(0)
+
+
+def hide_variables(command: str) -> str:
+    """The command without the values of variables that it sets: they may be secrets."""
+    return SET_IN_COMMAND.sub(r"\1=…", command)
 
 
 def require_program(command: str) -> None:
@@ -246,6 +257,8 @@ def to_answer(value: Any, task_id: str) -> Answer:
     events, outcome, usage = fields.get("events"), fields.get("outcome"), fields.get("usage")
     if events is not None and not _is_list_of_objects(events):
         raise CallFailed("`events` is no list of objects")
+    for number, event in enumerate(cast("list[Json]", events or []), start=1):
+        _check_event(number, event)
     if outcome is not None and outcome not in OUTCOMES:
         raise CallFailed(f"`outcome` is one of {', '.join(OUTCOMES)}")
     tools: Any = fields.get("tools") or []
@@ -262,6 +275,15 @@ def to_answer(value: Any, task_id: str) -> Answer:
         _amounts(usage or {}),
         cast("list[Any]", tools),
     )
+
+
+def _check_event(number: int, event: Json) -> None:
+    """What the service would refuse after all calls are paid for."""
+    try:
+        check_event_type(event.get("event_type"))
+        check_names("An event has no field", event, Event.__annotations__, "")
+    except (TypeError, ValueError) as error:
+        raise CallFailed(f"event {number}: {error}") from error
 
 
 def _amounts(usage: object) -> Json:

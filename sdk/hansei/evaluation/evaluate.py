@@ -131,6 +131,7 @@ def run(
         called = make_agent(agent or plan.agent, commands)
         scored = make_scorer(scorer or plan.scorer, plan.tasks, commands)
         if plan.stored_sha256 is None:
+            memory.require_playbook()
             _start(plan, folder)
         stack.enter_context(_lock(folder))
         runner = Runner(

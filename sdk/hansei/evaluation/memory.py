@@ -62,6 +62,11 @@ class Memory:
         assert self._client is not None
         return self._client
 
+    def require_playbook(self) -> None:
+        """Raises `NotFoundError` if the playbook to start from does not exist."""
+        if self.uses_service and (name := self._plan.protocol.playbook):
+            self._service().playbooks.get(name)
+
     def prepare(self, repeat: int) -> None:
         """Create the playbook of a repeat, unless an interrupted run did."""
         client, project = self._service(), self.project(repeat)
@@ -190,9 +195,12 @@ class Memory:
                 project_id=project,
             )
         )
-        for receipt in receipts:
+        for receipt, attempt in zip(receipts, attempts, strict=True):
             if error := receipt.error:
-                raise EvaluationError(f"The service rejected a trace: {error.get('detail', error)}")
+                raise EvaluationError(
+                    f"The service rejected the trace of task '{attempt['task_id']}':"
+                    f" {error.get('field') or ''} {error.get('detail', error)}"
+                )
         pairs = zip(receipts, attempts, strict=True)
         task_of = {r.trace_id: a["task_id"] for r, a in pairs if r.trace_id}
         run_ids = {run_id for receipt in receipts if (run_id := receipt.run_id)}

@@ -91,7 +91,8 @@ def _learning_notes(learning: Json, _: Translate) -> list[str]:
         text = _(
             "LESSONS WAIT: %(count)s wait for a person or a second run, and no agent gets them."
             " %(rule)s To see them: `%(command)s`. To confirm one: `%(confirm)s`. To measure it,"
-            " export that playbook, import it into yours, and run again with `--playbook NAME`."
+            " export that playbook, import it under a new name, and run again with `--playbook"
+            " NAME`."
         )
         words = {
             "count": f"{waiting:g}",
@@ -102,8 +103,9 @@ def _learning_notes(learning: Json, _: Translate) -> list[str]:
         notes.append(text % words)
     if project and learning["bullets"]:
         text = _(
-            "TO SEE THE BULLETS: `%(command)s`. To use them, export that playbook and import it"
-            " into yours (`hansei playbook export`, `hansei playbook import`)."
+            "TO SEE THE BULLETS: `%(command)s`. To use them, export that playbook (`hansei playbook"
+            " export`) and import it under a new name (`hansei playbook import`): an import"
+            " replaces the bullets of a playbook."
         )
         notes.append(text % {"command": f"hansei playbook show {PLAYBOOK} --project {project}"})
     elif not waiting and not learning["bullets"]:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hansei._model import Json
+from hansei.evaluation.agents import hide_variables
 from hansei.evaluation.notes import find_notes
 from hansei.evaluation.plan import PHASES, Plan, load_plan
 from hansei.evaluation.records import read_answers, read_learning
@@ -39,7 +40,11 @@ class Report:
         costs = [self._costs(arm) for arm in arms]
         learning = self._learning_summary()
         report: Json = {
-            "plan": {name: value for name, value in plan.items() if name != "orders"},
+            "plan": {
+                **{name: value for name, value in plan.items() if name != "orders"},
+                "agent": hide_variables(plan["agent"]),
+                "scorer": plan["scorer"] and hide_variables(plan["scorer"]),
+            },
             "tasks": self._plan.task_counts,
             "calls": {"done": len(self._answers), "planned": plan["calls"]},
             "primary": primary_label(*self._plan.primary),

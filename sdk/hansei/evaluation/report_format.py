@@ -56,6 +56,14 @@ def check_report(report: Json) -> None:
         _check("`learning`", report["learning"], _LEARNING)
 
 
+def without_texts(report: Json) -> Json:
+    """The report without what an agent has printed: of a failed call, it says only whether the
+    agent or the scorer failed.
+    """
+    failures = [row | {"error": row["error"].split(":")[0]} for row in report["failures"]]
+    return report | {"failures": failures}
+
+
 def summarize_report(report: Json) -> Json:
     """What `headline` and a list of reports need."""
     comparisons = [

@@ -23,7 +23,7 @@ import hansei
 from hansei.cli.main import app
 from hansei.errors import EvaluationError
 from hansei.evaluation.report import build_report
-from hansei.evaluation.report_format import check_report, summarize_report
+from hansei.evaluation.report_format import check_report, summarize_report, without_texts
 from hansei.evaluation.runner import Stopped
 from hansei.evaluation.statistics import paired_difference
 from hansei.evaluation.text_report import sections
@@ -110,6 +110,14 @@ def test_plan_is_written_before_the_first_call_and_the_report_names_its_hash() -
         ('print(\'{"answer": 1, "task_id": "other"}\')', "an answer for task 'other'"),
         ('print(\'{"answer": 1, "events": [1]}\')', "`events` is no list of objects"),
         ('print(\'{"answer": 1, "outcome": "ok"}\')', "`outcome` is one of success,"),
+        (
+            'print(\'{"answer": 1, "events": [{"event_type": "tool_cal"}]}\')',
+            "event 1: `event_type` must be one of",
+        ),
+        (
+            'print(\'{"answer": 1, "events": [{"event_type": "tool_call", "tool": "x"}]}\')',
+            "event 1: An event has no field `tool`. Did you mean",
+        ),
     ],
 )
 def test_agent_that_always_fails_stops_the_run_with_one_line(code: str, reason: str) -> None:
@@ -178,6 +186,23 @@ def test_failed_call_counts_as_wrong_and_is_listed() -> None:
     ]  # fmt: skip
     assert report()["accuracy"][0]["mean"] == pytest.approx(11 / 12) or report()["primary"]
     assert "Calls that failed for good: 1" in result.output
+
+
+def test_report_has_no_values_of_variables_and_a_published_one_no_texts() -> None:
+    """The command and a message of an agent went to the console as they were."""
+    code = "if request['task_id'] == 't9': sys.exit('lost: jane@example.org')\n" + ANSWER
+    secret = "env DBPASS=hunter2 TOKEN='a b' " + write_agent(code)
+    result = run("run", "--tasks", write_tasks(), "--agent", secret, "--arms", "none",
+                 "--output", "out", "--retries", "0")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert report()["plan"]["agent"].startswith("env DBPASS=… TOKEN=… ")
+    files = [Path("out", name).read_text() for name in ("report.json", "report.html")]
+    for shown in (result.output, *files):
+        assert "hunter2" not in shown
+    assert "jane" in json.dumps(report())
+    published = without_texts(report())
+    assert [row["error"] for row in published["failures"]] == ["agent"]
+    check_report(published)
 
 
 def test_failed_call_is_retried() -> None:
@@ -377,9 +402,11 @@ def test_number_that_is_none_is_damaged() -> None:
 
 
 def test_resume_takes_nothing_from_options() -> None:
-    result = run("run", "--resume", "out", "--tasks", write_tasks())
-    assert result.exit_code == 2
-    assert "--resume takes tasks, agent and protocol" in result.output
+    """They were ignored, or, for a misspelt scorer, kept."""
+    for option, value in (("--tasks", write_tasks()), ("--held-out", "4"), ("--scorer", "score")):
+        result = run("run", "--resume", "out", "--retries", "1", option, value)
+        assert result.exit_code == 2
+        assert f"Leave out {option}." in " ".join(result.output.replace("│", " ").split())
 
 
 def test_arm_without_advice_measures_nothing() -> None:

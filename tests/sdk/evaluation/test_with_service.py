@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import hansei
 from hansei import Hansei
 from hansei.cli.main import app
+from hansei.errors import NotFoundError
 from hansei.evaluation.runner import Stopped
 from memory_api.runtime import Runtime
 from tests.conftest import TestTenant
@@ -157,8 +158,9 @@ async def test_model_that_refuses_the_key_stops_the_run_which_continues_later(
 
 
 async def test_playbook_that_does_not_exist(run: Any) -> None:
-    with pytest.raises(Stopped, match="not found"):
+    with pytest.raises(NotFoundError, match="nothing"):
         await run(agent, TASKS, folder="out", playbook="nothing")
+    assert not Path("out").exists()
 
 
 async def test_page_for_users_can_be_followed(

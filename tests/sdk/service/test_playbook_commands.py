@@ -153,6 +153,17 @@ async def test_export_and_import_round_trip(playbook: Command, tmp_path: Path) -
         assert ace == (await playbook("export", "pay", "--format", "ace")).stdout
 
 
+async def test_import_says_how_to_get_the_bullets_back(playbook: Command) -> None:
+    """A report of `hansei eval` told users to import over their own playbook."""
+    await playbook("import", "pay", "-", stdin=ACE)
+    done = await playbook("import", "pay", "-", stdin='{"bullets": []}')
+    command = "hansei playbook restore pay "
+    assert command in " ".join(done.output.split())
+    version = " ".join(done.output.split()).split(command)[1].split()[0]
+    restored = await playbook("restore", "pay", version)
+    assert restored.exit_code == 0, restored.output
+
+
 async def test_import_that_loses_work_is_refused(playbook: Command, tmp_path: Path) -> None:
     await taken(playbook)
     late = await playbook("import", "pay", "-", "--if-match", "0", stdin=ACE)
