@@ -52,9 +52,9 @@ SETTLE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Service:
-    """A running `hansei up` of one commit."""
+    """A running service: `hansei up` of one commit, or one of the two of `bench citus`."""
 
-    commit: str
+    name: str
     port: int
     key: str
 
@@ -100,7 +100,7 @@ def main(
         after = stack.enter_context(service(ROOT))
         report = Report(
             "commits",
-            f"{before.commit} (old) and {after.commit} (new), each as `hansei up` runs it, "
+            f"{before.name} (old) and {after.name} (new), each as `hansei up` runs it, "
             f"in turn. {describe_machine()}",
         )
         asyncio.run(compare_reads(before, after, report, sizes, questions))
@@ -116,7 +116,8 @@ async def compare_reads(
     report.table(
         "reads",
         "Search and render: p50 / p95 of one client in ms; requests/s of eight clients",
-        *("bullets", "request", "old", "new", "new / old (p50)", "old, 8", "new, 8"),
+        *("bullets", "request", old.name, new.name, "ratio of p50"),
+        *(f"{old.name}, 8", f"{new.name}, 8"),
     )
     for size in sizes:
         name = f"bullets{size}"
@@ -153,7 +154,8 @@ def asker(client: Caller, path: str) -> Call:
 
 def compare_writes(old: Service, new: Service, report: Report, rounds: int, count: int) -> None:
     """Traces as NDJSON, stored without being learned from."""
-    report.table("writes", "Ingestion, traces/s (median)", "traces", "old", "new", "new / old")
+    columns = ("traces", old.name, new.name, "ratio")
+    report.table("writes", "Ingestion, traces/s (median)", *columns)
     for name, traces, number in (
         ("real", real_traces(), count),
         ("small", small_traces(), 6 * count),
@@ -174,7 +176,7 @@ def compare_learning(old: Service, new: Service, report: Report, rounds: int, co
     report.table(
         "learning",
         f"Learning by rules, {count} traces in {PLAYBOOKS} playbooks, traces/s (median)",
-        *("traces", "old", "new", "new / old"),
+        *("traces", old.name, new.name, "ratio"),
     )
 
     told = [trace for trace in real_traces() if trace.get("outcome")]

@@ -201,7 +201,7 @@ class Caller:
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, method: str, path: str, payload: bytes = b"") -> bytes:
-        """Send a request and return the body. Raises RuntimeError if the status is not 200."""
+        """Send a request and return the body. Raises RuntimeError if the status is not 2xx."""
         if self.streams is None:
             self.streams = await asyncio.open_connection(
                 "127.0.0.1", self.port, limit=READ_BUFFER_BYTES
@@ -215,7 +215,7 @@ class Caller:
         head_bytes = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = int(head_bytes.split(b"content-length:")[1].split(b"\r\n")[0])
         answer = await reader.readexactly(length)
-        if not head_bytes.startswith(b"http/1.1 200"):
+        if not head_bytes.startswith(b"http/1.1 2"):
             raise RuntimeError(f"{head_bytes.splitlines()[0]!r}: {answer[:300]!r}")
         return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import httpx2
 import pytest
@@ -125,7 +126,7 @@ async def test_session_ends_when_idle_and_with_its_key(console, tenant, runtime,
     client, second = await console(tenant.keys["read"]), await console(tenant.keys["write"])
     async with runtime.sessions.for_tenant(tenant.id) as session:
         row = ConsoleSessionRow
-        idle = update(row).values(last_used_at=row.last_used_at - IDLE)
+        idle = update(row).values(last_used_at=datetime.now(UTC) - IDLE)
         await session.execute(idle.where(row.tenant_id == tenant.id))
     assert (await client.get("/console")).status_code == 303
     assert (await second.get("/console")).status_code == 303

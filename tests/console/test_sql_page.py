@@ -193,6 +193,7 @@ async def test_connection_that_does_not_close_in_time_is_no_lost_one(
         )
 
 
+@pytest.mark.one_server("Citus filters its shards from the driver's six lookups: 2 s each")
 async def test_type_that_the_driver_cannot_read_is_named(
     credential: Any, owner_of: ConsoleClient
 ) -> None:

@@ -215,6 +215,7 @@ where c.relnamespace = any($1::regnamespace[]) and c.relkind = 'r' and a.attnum 
 union all
 select 'constraint', c.conname, c.conrelid::regclass || ' ' || pg_get_constraintdef(c.oid)
 from pg_constraint c
+join pg_class t on t.oid = c.conrelid  -- without the shards of Citus, which are hidden there
 where c.connamespace = any($1::regnamespace[]) and c.contype in ('p', 'u', 'f')
 union all
 select 'index', i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid)
