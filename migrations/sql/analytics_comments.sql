@@ -7,8 +7,8 @@ begin
     for entry in
         select * from (values
             ('days', 'Which days does the history of the tenant have?', 'Days before the first playbook.'),
-            ('bullets', 'Which bullets does a playbook contain now, how are they judged, and how often are they served?',
-             'Deleted and merged bullets, and deleted playbooks; see bullet_versions. served_count is up to a few minutes old.'),
+            ('bullets', 'Which bullets does a playbook contain now, how are they judged, and how often were they served, up to a few minutes ago?',
+             'Deleted and merged bullets, and deleted playbooks; see bullet_versions.'),
             ('bullet_versions', 'What changed in each bullet, when, by whom, why, and from which run?',
              'Verdicts and counters: they change no version. The reason is null if nobody gave one. trace_id is null if the run read several traces.'),
             ('playbook_sizes', 'How many active bullets did a playbook have at the end of each day?',
@@ -42,7 +42,7 @@ begin
              'A cause, where basis is observational: the two sides may differ in their tasks. The effect of all advice: see improvement. Partial and unknown outcomes do not count. Retrievals are deleted after HANSEI_RETRIEVAL_RETENTION_DAYS. The function effects(since, until) has any period.'),
             ('improvement', 'Do agents get better: how many agent runs succeeded each week, with advice and without it?',
              'A cause, without the hold-out of advice (HANSEI_ADVICE_HOLDOUT_SHARE): the tasks of two weeks may differ. Runs without a playbook, and partial and unknown outcomes. The view has the last 12 weeks, this one included. The function improvement(since, until) has any period.'),
-            ('agent_runs', 'How sure were the runs of the agent each day, how did they end, and were their answers right?',
+            ('agent_runs', 'How sure were the runs of GRACE each day, how did they end, and were their answers right?',
              'Whether an answer without feedback was right. A run counts for the day on which it was created.')
         ) v(view_name, question, omits)
     loop
@@ -68,7 +68,7 @@ begin
             ('days', 'starts_at', 'Start of the day, included.'), ('days', 'ends_at', 'End of the day, excluded.'),
             ('bullets', 'helpful', 'Counted helpful verdicts.'), ('bullets', 'harmful', 'Counted harmful verdicts.'), ('bullets', 'neutral', 'Counted neutral verdicts.'),
             ('bullets', 'confidence_score', 'helpful / (helpful + harmful), 0 to 1; 0.5 without verdicts.'),
-            ('bullets', 'usefulness', '5th percentile of Beta(1 + helpful, 1 + harmful), 0 to 1.'), ('bullets', 'served_count', 'Retrievals that returned the bullet.'),
+            ('bullets', 'usefulness', '5th percentile of Beta(1 + helpful, 1 + harmful), 0 to 1.'), ('bullets', 'served_count', 'Retrievals that returned the bullet, up to a few minutes ago.'),
             ('bullets', 'last_served_at', 'Time of the last such retrieval.'), ('bullets', 'observation_count', 'Traces that taught the same lesson.'),
             ('bullets', 'updated_at', 'Time of the last change of its text or status.'), ('bullets', 'created_by', 'Actor who created it: curator, run, or key: and the ID of an API key.'),
             ('bullets', 'created_reason', 'Reason of its creation.'), ('bullets', 'created_run_id', 'Run that created it.'),

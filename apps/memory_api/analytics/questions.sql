@@ -1,5 +1,5 @@
 -- name: bullets
--- Which bullets does a playbook contain now, how are they judged, and how often are they served?
+-- Which bullets does a playbook contain now, how are they judged, and how often were they served, up to a few minutes ago?
 select playbook, key, section, status, pinned, content, helpful, harmful, neutral, usefulness, served_count, last_served_at, created_at, created_by,
        created_reason, created_run_id
 from questions.bullets(:tenant, '-infinity', 'infinity', :project, :playbook)
@@ -174,7 +174,7 @@ order by playbook
 limit :limit
 
 -- name: agent_runs
--- How sure were the runs of the agent each day, how did they end, and were their answers right?
+-- How sure were the runs of GRACE each day, how did they end, and were their answers right?
 select playbook, day, confidence_band, state, run_count, right_count, wrong_count, mean_confidence, question_count, replan_count, mean_seconds,
        token_count, cost_usd
 from questions.agent_runs(:tenant, :since, :until, :project, :playbook)

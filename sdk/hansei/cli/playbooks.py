@@ -230,7 +230,7 @@ def record_verdict(
     trace: Annotated[str | None, typer.Option(help="ID of the trace that shows it.")] = None,
     project: Project = None,
 ) -> Output:
-    """Record whether a bullet helped. A human verdict overrides all other judges."""
+    """Record whether a bullet helped. With --trace, a person's overrides all others of that run."""
     result = client.playbooks.bullets.verdicts.create(
         name, key, tag, reason=reason, trace_id=trace, project_id=project
     )
