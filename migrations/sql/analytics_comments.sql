@@ -68,7 +68,7 @@ begin
             ('days', 'starts_at', 'Start of the day, included.'), ('days', 'ends_at', 'End of the day, excluded.'),
             ('bullets', 'helpful', 'Counted helpful verdicts.'), ('bullets', 'harmful', 'Counted harmful verdicts.'), ('bullets', 'neutral', 'Counted neutral verdicts.'),
             ('bullets', 'confidence_score', 'helpful / (helpful + harmful), 0 to 1; 0.5 without verdicts.'),
-            ('bullets', 'usefulness', '5th percentile of Beta(1 + helpful, 1 + harmful), 0 to 1.'), ('bullets', 'served_count', 'Retrievals that returned the bullet, up to a few minutes ago.'),
+            ('bullets', 'usefulness', '5th percentile of Beta(1 + helpful, 1 + harmful), 0 to 1.'), ('bullets', 'served_count', 'Retrievals that returned the bullet.'),
             ('bullets', 'last_served_at', 'Time of the last such retrieval.'), ('bullets', 'observation_count', 'Traces that taught the same lesson.'),
             ('bullets', 'updated_at', 'Time of the last change of its text or status.'), ('bullets', 'created_by', 'Actor who created it: curator, run, or key: and the ID of an API key.'),
             ('bullets', 'created_reason', 'Reason of its creation.'), ('bullets', 'created_run_id', 'Run that created it.'),
