@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 from hansei import AsyncHansei, Hansei
 from hansei.cli.main import app
 from tests.grace.conftest import URL, Agent
-from tests.grace.test_agent_runs import KNOWN, UNKNOWN
+from tests.grace.test_agent_runs import KNOWN, UNKNOWN, Counter, step
+from tests.grace.test_agent_runs import counter as counter
 
 
 async def with_worker(agent: Agent, function: Callable[[], Any]) -> Any:
@@ -122,3 +123,15 @@ async def test_command_asks_and_takes_feedback(
     missing = await command("run", KNOWN, "--collection", "nope")
     assert missing.exit_code != 0
     assert "'handbook'" in missing.output
+
+
+async def test_command_says_that_a_run_has_failed(
+    agent: Agent, live: str, counter: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSEI_URL", live)
+    monkeypatch.setenv("HANSEI_API_KEY", agent.tenant.keys["admin"])
+    counter.failures = 9
+    run = await agent.ask("count", plan={"steps": [step(1)]})
+    assert run["state"] == "failed", run
+    shown = await asyncio.to_thread(CliRunner().invoke, app, ["agent", "show", run["id"]])
+    assert f"The run has failed. {run['error']['message']}" in shown.output

@@ -267,7 +267,7 @@ def test_traces_and_memories_are_printed(
 ) -> None:
     listed = run("trace", "list", "--playbook", "support", "--outcome", "failure", "--limit", "5")
     assert f"{RECORDED['trace']['id']} · " in listed.stdout
-    expected = {"playbook": ["support"], "outcome": ["failure"], "limit": ["5"]}
+    expected = {"playbook": ["support"], "outcome": ["failure"], "limit": ["6"]}
     assert known.calls[-1].query == expected
     assert json.loads(run("trace", "list", "--json").stdout)["items"] == [RECORDED["trace"]]
 

@@ -16,7 +16,9 @@ A class's docstring is its default message. `ConfigurationError` stops the proce
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple, cast
 
 MAX_FIELD_LENGTH = 200
@@ -143,6 +145,10 @@ _SENTENCES: Mapping[str, str] = {
         ("float_parsing", "float_type", "decimal_parsing", "decimal_type"), "Must be a number."
     ),
     **dict.fromkeys(("uuid_parsing", "uuid_type"), "Must be a UUID."),
+    **dict.fromkeys(
+        ("datetime_parsing", "datetime_from_date_parsing"),
+        "Must be an ISO 8601 time, such as 2026-07-31 or 2026-07-31T08:00:00Z.",
+    ),
 }
 """Type of an error of pydantic → what is wrong."""
 
@@ -159,4 +165,9 @@ def _field_message(error: Mapping[str, Any]) -> str:
         return f"Must have at most {limits['max_length']} item(s)."
     message = str(error["msg"]).removeprefix("Value error, ")
     message = message.replace("Input should be", "Must be", 1)
-    return message if message.endswith(".") else f"{message}."
+    message = message if message.endswith(".") else f"{message}."
+    if kind in ("enum", "literal_error"):
+        allowed = re.findall(r"'([^']*)'", limits["expected"])
+        if near := get_close_matches(str(error["input"])[:MAX_FIELD_LENGTH], allowed, 1):
+            message += f" Did you mean '{near[0]}'?"
+    return message

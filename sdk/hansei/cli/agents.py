@@ -94,8 +94,8 @@ def list_agent_runs(
     project: Project = None,
 ) -> Output:
     """List runs of the agent, newest first."""
-    runs = client.agents.runs.list(project_id=project, state=state, limit=limit)
-    return listing(runs, "No runs found.", each=_print_line)
+    runs = client.agents.runs.list(project_id=project, state=state, limit=limit + 1)
+    return listing(runs, "No runs found.", each=_print_line, limit=limit)
 
 
 def _print_line(run: AgentRun) -> None:
@@ -135,7 +135,7 @@ def answer_agent(
         run = client.agents.runs.get(agent_run_id)
         question = run.intervention
         if question is None:
-            print_message(f"The run is {run.state} and asks nothing.")
+            print_message(f"{_describe_state(run)} It asks nothing.")
             raise typer.Exit(1)
         seen = [event.id for event in client.agents.runs.follow(agent_run_id)]
         if action is None and sys.stdin.isatty():
@@ -155,7 +155,7 @@ def answer_agent(
 def cancel_agent_run(client: Client, agent_run_id: AgentRunId) -> Output:
     """Cancel a run. A run that has ended stays as it is."""
     run = client.agents.runs.cancel(agent_run_id)
-    return Output(run, f"The run is {run.state}.")
+    return Output(run, _describe_state(run))
 
 
 @command(agent_commands, "feedback")
@@ -230,6 +230,10 @@ def _print_result(run: AgentRun, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
+def _describe_state(run: AgentRun) -> str:
+    return "The run has failed." if run.state == "failed" else f"The run is {run.state}."
+
+
 def _print_run(run: AgentRun) -> None:
     question = run.intervention
     if run.state == "waiting" and question is not None:
@@ -239,7 +243,7 @@ def _print_run(run: AgentRun) -> None:
         print_message(f"ACTION is one of: {', '.join(options)}.")
         return
     if run.answer is None:
-        print_text(f"The run is {run.state}. {run.error['message'] if run.error else ''}")
+        print_text(f"{_describe_state(run)} {run.error['message'] if run.error else ''}")
         return
     print_text(run.answer)
     for number, source in enumerate(run.sources, start=1):

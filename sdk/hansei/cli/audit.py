@@ -19,8 +19,8 @@ def list_audit_log(
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of entries.")] = 50,
 ) -> Output:
     """List administrative acts, newest first. Requires an admin key."""
-    events = client.audit_log.list(action=action, limit=limit)
-    return listing(events, "The audit log is empty.", each=_print_event)
+    events = client.audit_log.list(action=action, limit=limit + 1)
+    return listing(events, "The audit log is empty.", each=_print_event, limit=limit)
 
 
 def _print_event(event: AuditEvent) -> None:

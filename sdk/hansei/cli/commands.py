@@ -41,9 +41,13 @@ def listing(
     *,
     each: Callable[[T], object] | None = None,
     table: Callable[[list[T]], object] | None = None,
+    limit: int | None = None,
 ) -> Output:
-    """A list, printed item by item or as a table. `empty` says that there is nothing."""
-    found = list(items)
+    """A list, printed item by item or as a table. `empty` says that there is nothing. With a
+    `limit`, `items` must have one item more if there are more.
+    """
+    everything = list(items)
+    found = everything[:limit]
 
     def show() -> None:
         if not found:
@@ -52,6 +56,8 @@ def listing(
             table(found)
         for item in found if each is not None else ():
             cast("Callable[[T], object]", each)(item)
+        if len(everything) > len(found):
+            print_message(f"There are more: --limit {10 * len(found)}")
 
     return Output({"items": found}, show)
 

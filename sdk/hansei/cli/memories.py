@@ -59,9 +59,9 @@ def list_memories(
 ) -> Output:
     """List memories, newest first."""
     memories = client.memories.list(
-        project_id=project, kind=cast(Any, kind), tag=tag, status=status, limit=limit
+        project_id=project, kind=cast(Any, kind), tag=tag, status=status, limit=limit + 1
     )
-    return listing(memories, "No memories found.", each=_print_line)
+    return listing(memories, "No memories found.", each=_print_line, limit=limit)
 
 
 @command(memory_commands, "delete")

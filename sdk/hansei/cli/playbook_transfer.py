@@ -99,6 +99,8 @@ def export_playbook(
         raise typer.BadParameter(f"'{output}' is a directory.")
     with open_client() as client:
         text = client.playbooks.export(name, format, as_of=as_of, project_id=project)
+    if not text.endswith("\n"):
+        text += "\n"
     if output is None:
         print_document(text)
     else:

@@ -154,8 +154,8 @@ def list_versions(
     project: Project = None,
 ) -> Output:
     """List the versions of a playbook, newest first."""
-    versions = client.playbooks.versions.list(name, project_id=project, limit=limit)
-    return listing(versions, "No versions.", table=print_versions)
+    versions = client.playbooks.versions.list(name, project_id=project, limit=limit + 1)
+    return listing(versions, "No versions.", table=print_versions, limit=limit)
 
 
 @command(playbook_commands, "diff")

@@ -28,8 +28,8 @@ def list_runs(
     limit: Limit = 20,
 ) -> Output:
     """List runs, newest first."""
-    runs = client.runs.list(state=cast(Any, state), kind=kind, project_id=project, limit=limit)
-    return listing(runs, NOT_FOUND, each=_print_run)
+    runs = client.runs.list(state=cast(Any, state), kind=kind, project_id=project, limit=limit + 1)
+    return listing(runs, NOT_FOUND, each=_print_run, limit=limit)
 
 
 @command(run_commands, "show")

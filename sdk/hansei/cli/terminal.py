@@ -154,6 +154,19 @@ def print_error(error: HanseiError) -> None:
         print_message(hint)
 
 
+def _not_found_hint(detail: str) -> str | None:
+    """The command that lists what exists."""
+    if found := re.search(r": playbooks/([^/]+?)(/.*)?\.$", detail):
+        name = found[1]
+        if detail.startswith("Bullet "):
+            return f"Run `hansei playbook show {name} --status all` to see its bullets."
+        if detail.startswith("Version "):
+            return f"Run `hansei playbook versions {name}` to see its versions."
+    if found or detail.startswith("Playbook "):
+        return "Run `hansei playbook list` to see the playbooks."
+    return None
+
+
 def sanitize(text: str) -> str:
     """Replaces characters that would control the terminal, and hidden ones."""
     shown = _UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n"))
@@ -206,8 +219,8 @@ def _error_hint(error: HanseiError) -> str | None:
         return "Check that `hansei up` is running, or set HANSEI_URL."
     if isinstance(error, AuthenticationError) and "HANSEI_API_KEY" not in error.detail:
         return "Set HANSEI_API_KEY to a valid key, or run `hansei up` to create one."
-    if isinstance(error, NotFoundError) and ": playbooks/" in error.detail:
-        return "Run `hansei playbook list` to see the playbooks."
+    if isinstance(error, NotFoundError):
+        return _not_found_hint(error.detail)
     if isinstance(error, InternalServerError) and error.request_id:
         return f"Look for request {error.request_id} in the log of the service."
     return None

@@ -46,8 +46,12 @@ def list_traces(
     limit: Limit = 20,
 ) -> Output:
     """List traces, newest first."""
-    traces = client.traces.list(playbook=playbook, outcome=outcome, project_id=project, limit=limit)
-    return listing(traces, "No traces found.", each=_print_line)
+    traces = client.traces.list(
+        playbook=playbook, outcome=outcome, project_id=project, limit=limit + 1
+    )
+    if playbook is not None and not traces.items:  # raises an error if there is no such playbook
+        client.playbooks.versions.list(playbook, project_id=project, limit=1)
+    return listing(traces, "No traces found.", each=_print_line, limit=limit)
 
 
 def _print_line(trace: Trace) -> None:
@@ -107,10 +111,13 @@ def delete_trace(
     project: TraceProject = None,
     reason: Annotated[str | None, typer.Option(help="Stored with the tombstone.")] = None,
 ) -> Output:
-    """Delete a trace for good. The lessons learned from it stay."""
+    """Delete a trace for good, without asking. The lessons learned from it stay."""
     trace_id = _find_trace(client, trace_id, project)
     client.traces.delete(trace_id, reason=reason)
-    text = f"Deleted. Its lessons stay; to remove them too: `hansei erase trace {trace_id}`"
+    text = (
+        "Deleted for good, with its events and evaluations. What was learned from it stays: "
+        f"bullets, memories and verdicts. To remove that too: `hansei erase trace {trace_id}`"
+    )
     return Output({"deleted": trace_id}, text)
 
 

@@ -97,8 +97,8 @@ def delete_webhook(client: Client, webhook_id: WebhookId) -> Output:
 @command(webhook_commands, "log")
 def list_webhook_deliveries(client: Client, webhook_id: WebhookId, limit: Limit = 20) -> Output:
     """List what was sent to a webhook, newest first."""
-    deliveries = client.webhooks.deliveries.list(webhook_id, limit=limit)
-    return listing(deliveries, "Nothing was sent.", table=_print_deliveries)
+    deliveries = client.webhooks.deliveries.list(webhook_id, limit=limit + 1)
+    return listing(deliveries, "Nothing was sent.", table=_print_deliveries, limit=limit)
 
 
 @command(webhook_commands, "replay")

@@ -54,6 +54,10 @@ async def test_formats(command: Command) -> None:
     assert (await command("movers", "--csv", "--sql")).exit_code == 2
     empty = await command("movers")
     assert (empty.exit_code, "No rows found." in empty.output) == (0, True)
+    near = await command("verdict_drit")
+    assert (near.exit_code, near.stderr.endswith(" Did you mean 'verdict_drift'?\n")) == (1, True)
+    relative = await command("movers", "--since", "yesterday")
+    assert "Must be an ISO 8601 time, such as 2026-07-31 or" in relative.stderr
     unknown = await command("movers", "--playbook", "none")
     assert (
         unknown.exit_code,

@@ -146,7 +146,9 @@ async def test_export_and_import_round_trip(playbook: Command, tmp_path: Path) -
     for form in ("bullets", "sections", "ace"):
         file = tmp_path / form
         assert (await playbook("export", "pay", "--format", form, "-o", str(file))).stdout == ""
-        assert (await playbook("export", "pay", "--format", form)).stdout == file.read_text()
+        printed = (await playbook("export", "pay", "--format", form)).stdout
+        assert printed == file.read_text()
+        assert printed.endswith("\n")
         put = await document(playbook, "import", form, str(file))
         assert put["active_bullet_count"] == 2
         ace = (await playbook("export", form, "--format", "ace")).stdout
@@ -206,6 +208,29 @@ async def test_history_diff_and_restore(playbook: Command, client: Hansei) -> No
     assert "pay is at version 4." in (await playbook("restore", "pay", "1")).stdout
     assert "stays at version 4" in (await playbook("restore", "pay", "1")).stdout
     assert "Be brief.\n" in (await playbook("show", "pay")).stdout
+
+
+async def test_missing_bullet_and_version_name_the_command_that_lists_them(
+    playbook: Command, client: Hansei
+) -> None:
+    await taken(playbook)
+    client.playbooks.bullets.update("pay", "pref-00002", status="archived")
+    missing = await playbook("confirm", "pay", "pat-00099")
+    assert (missing.exit_code, "`hansei playbook show pay --status all`" in missing.stderr) == (
+        1,
+        True,
+    )
+    missing = await playbook("restore", "pay", "9")
+    assert missing.exit_code == 1
+    assert "This playbook has versions 1 to 2; 0 is empty: playbooks/pay." in missing.stderr
+    assert "Run `hansei playbook versions pay`" in missing.stderr
+    for version, count in (("1", 2), ("0", 0)):
+        assert (await playbook("restore", "pay", version)).exit_code == 0
+        active = client.playbooks.get("pay").bullets
+        assert len([bullet for bullet in active if bullet.status == "active"]) == count
+    listed = await playbook("versions", "pay", "--limit", "3")
+    assert (len(listed.stdout.splitlines()), listed.stderr) == (4, "There are more: --limit 30\n")
+    assert (await playbook("versions", "pay", "--limit", "4")).stderr == ""
 
 
 async def test_judge_and_delete_commands(playbook: Command) -> None:

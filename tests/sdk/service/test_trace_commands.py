@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from uuid import uuid4
+import json
+from uuid import UUID, uuid4
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -40,3 +41,37 @@ async def test_trace_is_found_by_its_external_id(
         assert shown.stdout.startswith(f"{other.trace_id} · "), shown.output
         deleted = await trace("delete", "run/4711")
         assert (deleted.exit_code, client.traces.list(external_id="run/4711").items) == (0, [])
+        assert "What was learned from it stays: bullets, memories and verdicts." in deleted.stdout
+        assert f"`hansei erase trace {UUID(deleted.stdout.split()[-1].strip('`'))}`" in (
+            deleted.stdout
+        )
+
+
+async def test_list_says_that_there_is_more_and_that_a_playbook_is_unknown(
+    live: str, tenant: TestTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANSEI_URL", live)
+    monkeypatch.setenv("HANSEI_API_KEY", tenant.keys["admin"])
+
+    async def command(*arguments: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, app, arguments)
+
+    with Hansei(live, tenant.keys["admin"]) as client:
+        client.playbooks.update("support", focus="Refunds")
+        for number in range(3):
+            events = [{"event_type": "user_message", "content": f"Hello {number}"}]
+            client.traces.create(events=events, outcome="failure", playbook="later")
+            client.memories.create(kind="insight", content=f"Fact {number}")
+    for name in ("trace", "run", "memory"):
+        listed = await command(name, "list", "--limit", "2")
+        assert listed.stderr == "There are more: --limit 20\n", name
+        found = json.loads((await command(name, "list", "--limit", "2", "--json")).stdout)
+        assert len(found["items"]) == 2
+        assert (await command(name, "list", "--limit", "20")).stderr == ""
+    unknown = await command("trace", "list", "--playbook", "suport")
+    assert (unknown.exit_code, "Playbook not found" in unknown.stderr) == (1, True)
+    assert "Run `hansei playbook list` to see the playbooks." in unknown.stderr
+    named = await command("trace", "list", "--playbook", "support")
+    assert (named.exit_code, named.stderr) == (0, "No traces found.\n")
+    named = await command("trace", "list", "--playbook", "later")
+    assert named.stdout.count(" · later\n") == 3

@@ -66,7 +66,7 @@ async def resolve_version(
     version = await get_version(session, playbook.scope_id, moment)
     if version is None:
         raise VersionNotFound(
-            f"Version not found. This playbook has versions 0 to {playbook.version}."
+            f"Version not found. This playbook has versions 1 to {playbook.version}; 0 is empty."
         )
     return version
 
