@@ -47,11 +47,17 @@ async def test_traces_are_counted_and_filtered_by_advice(
     page = plain(await owner_of.get("/console/traces"))
     assert "3 traces; 2 succeeded." in page
     assert "With advice in the prompt: 1 of 1. Controls without advice: 0 of 1." in page
+    others = "Other agent runs of a playbook, without known advice: 1 of 1."
+    assert f"0 of 1. {others}" in page
+    assert "Without a playbook" not in page
     for kind in sent:
         listed = (await owner_of.get(f"/console/traces?advice={kind}")).text
         assert [f"Task {other}" in listed for other in sent] == [other == kind for other in sent]
     for wrong in ("traces?advice=some", "traces?outcome=weird", "runs?kind=weird", "runs?state=x"):
         assert (await owner_of.get(f"/console/{wrong}")).status_code == 422
+    await _send(api, "question", "failure", playbook=None)
+    page = plain(await owner_of.get("/console/traces"))
+    assert f"{others} Without a playbook: 0 of 1." in page
     assert "No trace matches" in (await owner_of.get("/console/traces?outcome=timeout")).text
 
 
@@ -59,7 +65,8 @@ async def test_trace_says_which_advice_it_had(owner_of, api, runtime, monkeypatc
     sent = await send_traces(api, runtime, monkeypatch)
     pages = {kind: plain(await owner_of.get(f"/console/traces/{id}")) for kind, id in sent.items()}
     assert re.search(r"Advice in its prompt ?One bullet: \S+ \(used\)", pages["with"])
-    assert "None: a control, which the hold-out left without advice." in pages["control"]
+    assert "None: a control, whose advice was withheld." in pages["control"]
+    assert "It taught nothing new." not in pages["control"]
     assert "the client asked for it when it sent the trace" in pages["control"]
     assert "the trace names no retrieval" in pages["none"]
 

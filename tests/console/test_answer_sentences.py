@@ -20,6 +20,8 @@ UNCLEAR = {
     "recent_count": 5,
     "recent_rate": 0.4,
     "difference": -0.1,
+    "low": -0.42,
+    "high": 0.03,
     "is_significant": False,
 }
 EFFECT = {"playbook": "desk", "key": "mis-1", "difference": None, "low": None, "high": None}
@@ -28,7 +30,7 @@ SENTENCES: list[tuple[Question, list[dict[str, Any]], str]] = [
     (
         Question.VERDICT_DRIFT,
         [UNCLEAR],
-        "No clear change: from Jul 1, 2026 to Jul 30, 2026, the verdicts on 1 bullets differ from those of the 30 days before by no more than chance may explain. The strongest sign of a decline: mis-1 (desk), helpful in 50 % of 4 verdicts before and in 40 % of 5 since.",
+        "No clear change: from Jul 1, 2026 to Jul 30, 2026, the verdicts on 1 bullets differ from those of the 30 days before by no more than chance may explain. The strongest sign of a decline, by its 95 % interval (-42 to 3 points): mis-1 (desk), helpful in 50 % of 4 verdicts before and in 40 % of 5 since.",
     ),
     (
         Question.VERDICT_DRIFT,

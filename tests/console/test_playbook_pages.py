@@ -203,12 +203,26 @@ async def test_bullet_page_begins_with_its_verdicts(owner_of, api) -> None:
         json={"tag": "harmful", "reason": "It paid twice."},
     )
     page = (await owner_of.get(address)).text
-    assert "It does harm: 1 of 1 verdicts are harmful." in page
+    assert "Too few verdicts to know: 0 helpful, 1 harmful." in page
     table = page.split("Verdicts by week", 1)[1].split("</table>", 1)[0]
     weeks = re.findall(r'<tr><th scope="row">.*?</th>(.*?)</tr>', table)
     assert len(weeks) == 12
     assert weeks[-1] == '<td class="number">0</td><td class="number">1</td>'
     assert page.index("Verdicts by week") < page.index("Where it came from")
+    for number in range(3):
+        body = {
+            "playbook": "support",
+            "outcome": "success",
+            "events": [{"event_type": "user_message", "content": f"Refund order {number}"}],
+        }
+        block = (await api.post("/api/v1/playbooks/support/render", json={})).json()
+        body |= {"retrieval_id": block["retrieval_id"], "used_bullet_keys": [key]}
+        sent = await api.post("/api/v1/traces?reflect=never", json=body)
+        verdict = {"tag": "helpful", "trace_id": sent.json()["trace_id"]}
+        await api.post(f"/api/v1/playbooks/support/bullets/{key}/verdicts", json=verdict)
+        page = (await owner_of.get(address)).text
+        assert ("One of them has a verdict on it." in page) is (number == 0)
+    assert "It helps: 3 of 4 verdicts are helpful." in page
 
 
 async def test_timeline_compares_and_restores(owner_of, api) -> None:

@@ -7,7 +7,7 @@ import csv
 import html
 import io
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
 from uuid import UUID
@@ -18,16 +18,21 @@ from sqlalchemy import update
 
 from bench.analytics_rows import SAMPLE, fill
 from memory_api.analytics import queries as analytics_queries
+from memory_api.analytics.improvement import first_week
 from memory_api.budgets.queries import replace_budgets
 from memory_api.budgets.schemas import Purpose
 from memory_api.budgets.tables import BudgetRow
 from memory_api.console import paging
 from memory_api.console import queries as console_queries
+from memory_api.console.days import last_days, midnight
+from memory_api.console.rendering import format_day
 from memory_api.console.traces import router as traces_pages
+from memory_api.console.translations import load_translation
 from memory_api.core.errors import InvalidRequest
 from memory_api.playbooks.tables import BulletVerdictRow, RetrievalRow
 from memory_api.runs import lifecycle
 from memory_api.runs.tables import RunRow
+from memory_api.traces.tables import TraceRow
 from tests.conftest import Database, TestTenant
 from tests.console.conftest import ConsoleClient
 from tests.console.test_browser import log_in
@@ -111,6 +116,22 @@ async def test_overview_begins_with_whether_agents_get_better(
     assert "Yes: with advice, 100 % of the agent runs succeed, without it 5 %." in page
     assert "40 agent runs with a known outcome are compared; 20 of them" in page
     assert "Difference: 95 points; 95 % interval:" in page
+
+
+async def test_trend_of_a_playbook_names_the_day_from_which_it_counts(
+    owner_of, api, runtime, tenant
+) -> None:
+    await api.post("/api/v1/playbooks/support/bullets", json={"content": "Pay once."})
+    await send_outcomes(api, runtime, tenant, None, "success", "failure")
+    monday = first_week(datetime.now(UTC)) + timedelta(weeks=10)
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        earlier = midnight(monday) - timedelta(hours=1)
+        change = update(TraceRow).where(TraceRow.tenant_id == tenant.id)
+        await session.execute(change.values(created_at=earlier))
+    await send_outcomes(api, runtime, tenant, None, "success")
+    page = html.unescape((await owner_of.get("/console/playbooks")).text)
+    day = format_day(monday, load_translation("en"))
+    assert f"Since {day}: 100 %; before: 50 %." in page
 
 
 async def test_outcome_that_only_a_declared_check_knows_counts(
@@ -255,7 +276,10 @@ async def test_trace_says_why_nothing_was_learned(
     assert "No outcome is known. State it" in await show()
     never = await show("?reflect=never", outcome="failure")
     assert "Not learned from: the client asked for it" in never
-    assert "A plain success teaches nothing new" in await show(outcome="success")
+    assert "It taught nothing new." not in never
+    plain_success = await show(outcome="success")
+    assert "It taught nothing new." in plain_success
+    assert "A plain success teaches nothing new" in plain_success
     shown = await show(outcome="failure")
     assert "Nothing to learn: without a model, Hansei learns" in shown, shown
     assert "Declared check" in await show(ground_truth="12", match="number", generated_answer="12")
@@ -381,6 +405,8 @@ async def test_overview_sums_the_week(owner_of, api, runtime, tenant) -> None:
         verdict = {"tag": "harmful", "trace_id": sent.json()["trace_id"]}
         await api.post(f"/api/v1/playbooks/support/bullets/{key}/verdicts", json=verdict)
     page = (await owner_of.get("/console")).text
+    assert "last 7 days" not in page
+    assert page.count(f"since {format_day(last_days(7)[0], load_translation('en'))}") == 3
     assert "Agents sent 2 traces." in page
     assert "One bullet is new." in page
     harmful = page.split("What does harm", 1)[1]
@@ -698,3 +724,4 @@ async def test_result_of_a_run_leads_to_what_it_made(owner_of, api, runtime, ten
     assert version == "/console/playbooks/support/timeline?at=7"
     listed = html.unescape((await owner_of.get("/console/runs")).text)
     assert f'href="{version}"' in listed
+    assert "The newest change from learning:" in listed

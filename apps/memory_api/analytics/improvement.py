@@ -16,7 +16,7 @@ WEEKS = 12
 TARGET = 0.10
 """The difference that enough runs would show: the half width of the interval, 0 to 1."""
 RECENT_WEEKS = 2
-"""The weeks of a trend that are compared with those before. The last one is not over."""
+"""The calendar weeks of a trend that are compared with those before. The last is not over."""
 MIN_RUNS = 10
 """Runs of each side below which no shares are compared."""
 _Z = 1.959963984540054
@@ -75,10 +75,11 @@ def improvement_of(rows: Sequence[Mapping[str, Any]], share: float) -> Improveme
 
 @dataclass(frozen=True)
 class PlaybookTrend:
-    """Runs and successes of a playbook: with advice, of the last `RECENT_WEEKS` and before, and of
-    controls. Without a hold-out, all runs count as runs with advice.
+    """Runs and successes of a playbook: with advice, since the Monday `recent_start` and before,
+    and of controls. Without a hold-out, all runs count as runs with advice.
     """
 
+    recent_start: date
     recent: tuple[int, int]
     earlier: tuple[int, int]
     controls: tuple[int, int]
@@ -103,7 +104,8 @@ def trends_of(rows: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Pla
         columns = ("with_runs", "with_successes") if controls[0] else ("runs", "successes")
         recent = [row for row in own if row["week"] >= first]
         earlier = [row for row in own if row["week"] < first]
-        trends[name] = PlaybookTrend(sum_up(recent, *columns), sum_up(earlier, *columns), controls)
+        counts = sum_up(recent, *columns), sum_up(earlier, *columns), controls
+        trends[name] = PlaybookTrend(first, *counts)
     return trends
 
 

@@ -116,8 +116,9 @@ def answer_verdict_drift(answer: AnswerRows) -> str:
     first = answer.rows[0]
     if first["difference"] < 0:
         text = N_(
-            "The strongest sign of a decline: %(key)s, helpful in %(before)s of %(earlier)s "
-            "verdicts before and in %(since)s of %(recent)s since."
+            "The strongest sign of a decline, by its 95 %% interval (%(low)s to %(high)s points): "
+            "%(key)s, helpful in %(before)s of %(earlier)s verdicts before and in %(since)s of "
+            "%(recent)s since."
         )
         parts.append(
             answer.sentence(
@@ -127,6 +128,8 @@ def answer_verdict_drift(answer: AnswerRows) -> str:
                 earlier=int(first["earlier_count"]),
                 since=answer.percent(first["recent_rate"]),
                 recent=int(first["recent_count"]),
+                low=answer.number(100 * first["low"]),
+                high=answer.number(100 * first["high"]),
             )
         )
     return " ".join(parts)

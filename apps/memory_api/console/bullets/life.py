@@ -27,6 +27,8 @@ from memory_api.playbooks.tables import BulletVerdictRow
 MAX_VERSIONS = 200
 MAX_VERDICTS = 10
 MAX_SERVED = 8
+MIN_VERDICTS = 4
+"""Fewer say nothing: even if all are helpful, the usefulness is below one half."""
 
 
 @dataclass(frozen=True)

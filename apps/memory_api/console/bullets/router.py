@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.console.analytics.benefit_answers import why_unknown
-from memory_api.console.bullets.life import BulletLife, load_effects, load_life
+from memory_api.console.bullets.life import MIN_VERDICTS, BulletLife, load_effects, load_life
 from memory_api.console.charts import Chart, Series, draw_chart
 from memory_api.console.comparison import TextComparer, field_text
 from memory_api.console.forms import SentForm, validate_body
@@ -46,6 +46,7 @@ async def show_bullet(
 ) -> Response:
     ref = PlaybookRef(visit.project, name)
     shown: dict[str, Any] = {"name": name, "key": key, "done": done, "why_unknown": why_unknown}
+    shown["min_verdicts"] = MIN_VERDICTS
     if visit.later:
         shown["since"], shown["effects"] = await load_effects(session, ref, key)
     if visit.later != "part":

@@ -66,7 +66,7 @@ async def show_runs(
         work=await sum_work(session, visit.project),
         tasks=traces,
         lessons={run.id: count_traces(run) for run in page.items},
-        newest_change=next((run for run in page.items if _has_changed(run)), None),
+        newest_change=next(filter(_has_changed, page.items), None) if place.is_first else None,
         results=_describe(visit, page.items, traces),
         now=datetime.now(UTC),
         states=STATES,

@@ -46,6 +46,12 @@ class Learned:
     has_failed_run: bool
 
     @property
+    def found_nothing_new(self) -> bool:
+        """Whether Hansei looked for lessons in the trace. If not, `why_nothing` says why."""
+        looked = (WhyNothing.NOT_REFLECTED_ON, WhyNothing.RULES, WhyNothing.NOTHING_FOUND)
+        return bool(self.known) or (self.why_nothing in looked and not self.has_failed_run)
+
+    @property
     def lacks_lesson(self) -> bool:
         """Whether a reflection said what happened, and no advice followed."""
         return {lesson.kind for lesson in self.lessons} == {MemoryKind.REFLECTION}

@@ -43,7 +43,8 @@ async def load_advice(session: AsyncSession, trace_ids: Collection[UUID]) -> dic
 
 async def count_newest(session: AsyncSession, query: Select[TraceRow]) -> Any:
     """Of the newest 1,000 traces of a query: `count`, `success_count`, and the same of those with
-    advice (`with_count`, `with_success_count`) and of controls (`control_count`, …).
+    advice (`with_count`, `with_success_count`), of controls (`control_count`, …), and of the
+    others that have a playbook (`none_count`, …).
     """
     newest = (
         query.with_only_columns(TraceRow.id)
@@ -53,13 +54,14 @@ async def count_newest(session: AsyncSession, query: Select[TraceRow]) -> Any:
     )
     outcome = func.coalesce(TraceRow.effective_outcome, TraceRow.outcome)
     rows = (
-        select(advice_column().label("advice"), outcome.label("outcome"))
+        select(advice_column().label("advice"), outcome.label("outcome"), TraceRow.playbook)
         .join(newest, newest.c.id == TraceRow.id)
         .outerjoin(RetrievalRow, and_(*retrieval_of_trace()))
         .where(TraceRow.tenant_id == current_tenant_id(session))
         .subquery()
     )
     count, is_success = func.count(), rows.c.outcome == "success"
+    is_other = and_(rows.c.advice == "none", rows.c.playbook.is_not(None))
     statement = select(
         count.label("count"),
         count.filter(is_success).label("success_count"),
@@ -67,6 +69,8 @@ async def count_newest(session: AsyncSession, query: Select[TraceRow]) -> Any:
         count.filter(rows.c.advice == "with", is_success).label("with_success_count"),
         count.filter(rows.c.advice == "control").label("control_count"),
         count.filter(rows.c.advice == "control", is_success).label("control_success_count"),
+        count.filter(is_other).label("none_count"),
+        count.filter(is_other, is_success).label("none_success_count"),
     )
     return (await session.execute(statement)).one()
 
