@@ -237,8 +237,8 @@ def publish_report(
 
     The project is `default` unless you pass one that has traces or memories.
 
-    The report has the IDs of your tasks and the command of your agent, without the values of
-    variables in it. It has no texts of tasks, answers and errors. Publishing the same run again
+    The report has the IDs of your tasks and the command of your agent, with … for each word that
+    has a = or a space. It has no texts of tasks, answers and errors. Publishing the same run again
     replaces it.
     """
     report = without_texts(build_report(folder))

@@ -54,14 +54,18 @@ def print_why_empty(client: Client, playbook: str, project: str | None) -> None:
     print_message(f"`hansei trace list --playbook {playbook}` lists the others.")
 
 
-def print_waiting(playbook: str, bullets: Iterable[Bullet | StoredBullet]) -> None:
+def print_waiting(
+    playbook: str, bullets: Iterable[Bullet | StoredBullet], project: str | None
+) -> None:
     """What the bullets need that await confirmation; nothing if none does."""
     waiting = [bullet.id for bullet in bullets if bullet.awaiting_confirmation]
     if waiting:
         count = format_count(len(waiting), "bullet")
         keys = ", ".join(waiting[:MAX_WAITING_NAMED])
         print_message(f"{count} awaiting confirmation: {keys}. {CONFIRMATION_RULE}")
-        print_message(f"To confirm one: `hansei playbook confirm {playbook} {waiting[0]}`")
+        place = f" --project {project}" if project else ""
+        command = f"hansei playbook confirm {playbook} {waiting[0]}{place}"
+        print_message(f"To confirm one: `{command}`")
 
 
 def print_changed_waiting(client: Client, summary: LearningSummary, project: str | None) -> None:
@@ -69,7 +73,8 @@ def print_changed_waiting(client: Client, summary: LearningSummary, project: str
     changed = {(change.playbook, change.key) for change in summary.changes}
     for name in sorted({playbook for playbook, _ in changed}):
         bullets = client.playbooks.bullets.list(name, status="quarantined", project_id=project)
-        print_waiting(name, [bullet for bullet in bullets if (name, bullet.id) in changed])
+        waiting = [bullet for bullet in bullets if (name, bullet.id) in changed]
+        print_waiting(name, waiting, project)
 
 
 def _reasons(trace: TraceWithEvents, runs: Sequence[Run]) -> list[str]:

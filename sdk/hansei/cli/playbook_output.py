@@ -57,7 +57,9 @@ def print_playbooks(playbooks: Iterable[PlaybookSummary]) -> None:
     print_table(("playbook", "version", "bullets", "review", "updated"), rows)
 
 
-def print_playbook(name: str, playbook: Playbook, bullets: Sequence[Bullet]) -> None:
+def print_playbook(
+    name: str, playbook: Playbook, bullets: Sequence[Bullet], project: str | None
+) -> None:
     """`bullets` are those of the playbook that match the filters."""
     count = format_count(len(bullets), "bullet")
     print_text(f"{name} · version {playbook.version} · {count}", style="bold")
@@ -72,7 +74,7 @@ def print_playbook(name: str, playbook: Playbook, bullets: Sequence[Bullet]) -> 
     if hidden:
         count = format_count(len(hidden), "bullet")
         print_message(f"{count} not shown. `--status all` includes every status.")
-    print_waiting(name, playbook.bullets)
+    print_waiting(name, playbook.bullets, project)
 
 
 def _print_bullet(bullet: Bullet) -> None:

@@ -47,7 +47,7 @@ def list_lessons(
         if lessons:
             keys = {lesson.key for lesson in lessons}
             waiting = client.playbooks.bullets.list(name, status="quarantined", project_id=project)
-            print_waiting(name, [bullet for bullet in waiting if bullet.id in keys])
+            print_waiting(name, [bullet for bullet in waiting if bullet.id in keys], project)
 
     return Output({"items": lessons}, show)
 

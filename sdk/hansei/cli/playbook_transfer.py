@@ -176,10 +176,10 @@ def import_playbook(
             " If you want that, pass --format bullets."
         )
     notes: list[str] = []
+    current, version = _current_bullets(client, name, project)
     replaces = True
     content: bytes | dict[str, object] = data
     if kind in FOREIGN_FORMATS:
-        current, version = _current_bullets(client, name, project)
         bullets, duplicates = merge_lessons(current, parse_lessons(text, kind))
         content = {"bullets": bullets}
         if_match = version if if_match is None else if_match
@@ -191,11 +191,11 @@ def import_playbook(
         name, content, if_match=if_match, reason=reason, project_id=project
     )
     count = format_count(result.active_bullet_count, "bullet")
-    before = result.version - 1
-    if replaces and before:
+    if replaces and 0 < version < result.version:
+        place = f" --project {project}" if project else ""
         notes.append(
-            f"An import replaces all bullets. To get those of version {before} back:"
-            f" hansei playbook restore {name} {before}"
+            f"An import replaces all bullets. To get those of version {version} back:"
+            f" hansei playbook restore {name} {version}{place}"
         )
 
     def show() -> None:

@@ -75,7 +75,7 @@ def show_playbook(
     bullets = filter_bullets(playbook.bullets, section or (), status)
 
     def show() -> None:
-        print_playbook(name, playbook, bullets)
+        print_playbook(name, playbook, bullets, project)
         if not playbook.bullets:
             print_why_empty(client, name, project)
 

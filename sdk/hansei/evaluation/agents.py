@@ -38,8 +38,8 @@ STOPPED = "stopped"
 OUTCOMES = ("success", "failure", "partial", "timeout", "error")
 ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
 """The first word of a command that needs a shell, such as `KEY=… python agent.py`."""
-SET_IN_COMMAND = re.compile(r"(?<!\S)([A-Za-z_]\w*)=(?:'[^']*'|\"[^\"]*\"|\S)+")
-"""A variable that a command sets, as in `env KEY=… python agent.py`."""
+HIDDEN_IN_COMMAND = re.compile(r"[=\s]")
+"""In a word of a command that may set a variable, as in `env KEY=… python agent.py`."""
 FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 Function = Callable[[Json], Any]
@@ -85,7 +85,7 @@ class Commands:
                     start_new_session=True,  # Ctrl-C must not end a call that is paid for
                 )
             except (OSError, ValueError) as error:
-                raise CallFailed(f"cannot start `{command}`: {error}") from error
+                raise CallFailed(f"cannot start `{hide_variables(command)}`: {error}") from error
             self._running.add(process)
             try:
                 status = self._wait(process, output, errors)
@@ -162,8 +162,12 @@ def load_function(name: str) -> Function | None:
 
 
 def hide_variables(command: str) -> str:
-    """The command without the values of variables that it sets: they may be secrets."""
-    return SET_IN_COMMAND.sub(r"\1=…", command)
+    """The command with `…` for each word that has a `=` or a space: it may set a secret."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return "…"
+    return " ".join("…" if HIDDEN_IN_COMMAND.search(word) else word for word in words)
 
 
 def require_program(command: str) -> None:

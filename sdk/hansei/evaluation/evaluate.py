@@ -19,6 +19,7 @@ from hansei.evaluation.memory import Memory
 from hansei.evaluation.plan import PLAN_FILE, Plan, Protocol, load_plan, make_plan
 from hansei.evaluation.records import PRICES_FILE, RecordFile, read_prices
 from hansei.evaluation.report import build_report
+from hansei.evaluation.report_format import without_texts
 from hansei.evaluation.runner import Limits, Progress, Runner
 from hansei.evaluation.tasks import parse_tasks, read_tasks
 
@@ -170,7 +171,8 @@ def write_report(folder: Path) -> Json:
     try:
         text = json.dumps(report, ensure_ascii=False, indent=1)
         (folder / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
-        (folder / HTML_FILE).write_text(format_html(report), encoding="utf-8")
+        html = format_html(without_texts(report))
+        (folder / HTML_FILE).write_text(html, encoding="utf-8")
     except OSError as error:
         raise EvaluationError(f"Cannot write {folder}: {error.strerror}.") from error
     return report

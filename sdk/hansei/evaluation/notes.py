@@ -16,11 +16,12 @@ def find_notes(report: Json, _: Translate = str) -> list[str]:
     about = _(demo.TITLE) if is_demo else report.get("about")
     notes = [about] if about else []
     notes += find_gaps(report["calls"], len(report["failures"]), _)
+    answered = {row["arm"]: row["calls"] for row in report["costs"]}
     for row in report["advice"]:
         if row["measures_nothing"]:
             text = _("NO ADVICE: the arm `%(arm)s` never got any. It measures nothing.")
             notes.append(text % row)
-        elif row["cited"] == 0 and not row["followed"]:
+        elif row["cited"] == 0 and not row["followed"] and answered.get(row["arm"]) != 0:
             text = _(
                 "ADVICE NEVER CITED: `%(arm)s` got advice in %(rendered)s of %(calls)s calls, and"
                 " the agent named no bullet."

@@ -57,11 +57,15 @@ def check_report(report: Json) -> None:
 
 
 def without_texts(report: Json) -> Json:
-    """The report without what an agent has printed: of a failed call, it says only whether the
-    agent or the scorer failed.
+    """The report without texts of errors: of a failed call, it says only whether the agent or the
+    scorer failed.
     """
     failures = [row | {"error": row["error"].split(":")[0]} for row in report["failures"]]
-    return report | {"failures": failures}
+    learning = report["learning"]
+    if learning is not None:
+        failed_runs = [run | {"error": None} for run in learning["failed_runs"]]
+        learning = learning | {"failed_runs": failed_runs}
+    return report | {"failures": failures, "learning": learning}
 
 
 def summarize_report(report: Json) -> Json:

@@ -213,7 +213,7 @@ class Runner:
             if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 raise Stopped(
                     f"{MAX_FAILURES_IN_A_ROW} calls in a row failed, the last one with: "
-                    f"{record['error']}."
+                    f"{record['error'].rstrip('.')}."
                 )
 
     def _call(self, call: Call, earlier: list[Json]) -> Json:

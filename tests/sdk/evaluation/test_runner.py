@@ -22,6 +22,8 @@ from typer.testing import CliRunner, Result
 import hansei
 from hansei.cli.main import app
 from hansei.errors import EvaluationError
+from hansei.evaluation.agents import hide_variables
+from hansei.evaluation.notes import find_notes
 from hansei.evaluation.report import build_report
 from hansei.evaluation.report_format import check_report, summarize_report, without_texts
 from hansei.evaluation.runner import Stopped
@@ -29,6 +31,7 @@ from hansei.evaluation.statistics import paired_difference
 from hansei.evaluation.text_report import sections
 from hansei.evaluation.wording import first_pass_line, headline
 from tests.support.cases import each_case
+from tests.support.evaluation_report import evaluation_report
 
 TASKS = [
     {"id": f"t{n}", "task": f"{n} + {n}", "expected": 2 * n, "match": "number"} for n in range(12)
@@ -124,6 +127,7 @@ def test_agent_that_always_fails_stops_the_run_with_one_line(code: str, reason: 
     result = run_agent(code, "--timeout", "0.5" if "sleep" in code else "60", "--parallel", "1")
     assert result.exit_code == 1
     assert reason in result.output
+    assert ".. All answers" not in " ".join(result.output.split())
     assert "5 calls in a row failed" in result.output
     assert "Traceback" not in result.output
     assert len(calls()) == 5
@@ -188,21 +192,57 @@ def test_failed_call_counts_as_wrong_and_is_listed() -> None:
     assert "Calls that failed for good: 1" in result.output
 
 
-def test_report_has_no_values_of_variables_and_a_published_one_no_texts() -> None:
-    """The command and a message of an agent went to the console as they were."""
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("""env "KEY=s3c more" python agent.py""", "env … python agent.py"),
+        ("""env -S "KEY=s3c python agent.py\"""", "env -S …"),
+        ("""bash -c "KEY=s3c python agent.py\"""", "bash -c …"),
+        ("env key-x=s3c python agent.py", "env … python agent.py"),
+        ("env 'KEY=s3c' python agent.py", "env … python agent.py"),
+        (r"env KEY=a\ s3c python agent.py", "env … python agent.py"),
+        ("env 'KEY=s3c", "…"),
+        ("my_agents:answer", "my_agents:answer"),
+    ],
+)
+def test_report_hides_words_that_may_set_variables(command: str, shown: str) -> None:
+    assert hide_variables(command) == shown
+
+
+def test_report_has_no_values_of_variables_and_a_page_or_published_one_no_texts() -> None:
+    """The command and a message of an agent went to the console and the page as they were."""
     code = "if request['task_id'] == 't9': sys.exit('lost: jane@example.org')\n" + ANSWER
     secret = "env DBPASS=hunter2 TOKEN='a b' " + write_agent(code)
     result = run("run", "--tasks", write_tasks(), "--agent", secret, "--arms", "none",
                  "--output", "out", "--retries", "0")  # fmt: skip
     assert result.exit_code == 0, result.output
-    assert report()["plan"]["agent"].startswith("env DBPASS=… TOKEN=… ")
+    assert report()["plan"]["agent"].startswith("env … … ")
     files = [Path("out", name).read_text() for name in ("report.json", "report.html")]
     for shown in (result.output, *files):
         assert "hunter2" not in shown
-    assert "jane" in json.dumps(report())
+    assert "jane" not in files[1]
+    for shown in (result.output, files[0], run("report", "out").output):
+        assert "jane" in shown
     published = without_texts(report())
     assert [row["error"] for row in published["failures"]] == ["agent"]
     check_report(published)
+
+
+def test_published_report_has_no_texts_of_failed_learning() -> None:
+    full = evaluation_report()
+    run = {"run_id": "r", "kind": "reflection", "error": {"message": "lost: jane@example.org"}}
+    full["learning"]["failed_runs"] = [run]
+    published = without_texts(full)
+    assert "jane" not in json.dumps(published)
+    assert len(published["learning"]["failed_runs"]) == 1
+
+
+def test_advice_is_not_said_to_be_never_cited_if_no_call_was_answered() -> None:
+    found = evaluation_report()
+    found["advice"] = [row | {"cited": 0, "followed": 0} for row in found["advice"][:1]]
+    assert any("ADVICE NEVER CITED" in note for note in find_notes(found))
+    found["costs"] = [row | {"calls": 0} for row in found["costs"]]
+    assert not any("ADVICE NEVER CITED" in note for note in find_notes(found))
 
 
 def test_failed_call_is_retried() -> None:

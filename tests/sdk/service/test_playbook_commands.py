@@ -162,6 +162,9 @@ async def test_import_says_how_to_get_the_bullets_back(playbook: Command) -> Non
     command = "hansei playbook restore pay "
     assert command in " ".join(done.output.split())
     version = " ".join(done.output.split()).split(command)[1].split()[0]
+    same = await playbook("import", "pay", "-", stdin='{"bullets": []}')
+    assert same.exit_code == 0, same.output
+    assert "restore" not in same.output
     restored = await playbook("restore", "pay", version)
     assert restored.exit_code == 0, restored.output
 
@@ -277,6 +280,8 @@ async def test_provenance_and_lessons_say_why(
     shown = await playbook("show", "pay")
     assert "1 bullet awaiting confirmation" in shown.stderr
     assert "`hansei playbook confirm pay pat-00001`" in shown.stderr
+    shown = await playbook("show", "pay", "--project", "default")
+    assert "`hansei playbook confirm pay pat-00001 --project default`" in shown.stderr
     shown = (await playbook("provenance", "pay", "pat-00001")).stdout
     assert f"strategy of trace · {trace.trace_id}" in shown
     assert "e0000 tool_call: SELECT * FROM sales" in shown
