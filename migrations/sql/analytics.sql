@@ -161,7 +161,7 @@ begin
 end $$;
 
 -- Kaplan and Meier (1958). Time in whole days since a bullet was added. A bullet is in use while it is active: quarantine, archive and deletion
--- end its use, a release or a restore begins it again. One that was never active left on its first day. What reads `counted_verdicts` compares
+-- end its use, a release or a restore begins it again. One that was never active has no end of use. What reads `counted_verdicts` compares
 -- tenants of tables instead of naming the tenant for each one: Citus sends it to all shards.
 create function questions.survival(p_tenant_id uuid, p_since timestamptz, p_until timestamptz, p_project_id text, p_playbook text)
 returns table (tenant_id uuid, project_id text, playbook text, event text, day integer, at_risk_count bigint, event_count bigint,
@@ -171,7 +171,8 @@ language plpgsql stable set search_path = pg_catalog, public, pg_temp as $$
 begin
     return query
     with lifetimes as (
-        select m.tenant_id, p.project_id, p.name playbook, m.created_at added_at, helpful.created_at first_helpful_at, ended.created_at left_use_at
+        select m.tenant_id, p.project_id, p.name playbook, m.status, m.created_at added_at, helpful.created_at first_helpful_at,
+               ended.created_at left_use_at
         from playbooks p
         join memories m on m.tenant_id = p.tenant_id and m.scope_id = p.scope_id and m.key is not null
         left join lateral (
@@ -182,8 +183,8 @@ begin
         left join lateral (
             select r.created_at from memory_revisions r
             where m.status <> 'active' and r.tenant_id = m.tenant_id and r.memory_id = m.id
-              and r.revision > coalesce((select max(a.revision) from memory_revisions a
-                                         where a.tenant_id = m.tenant_id and a.memory_id = m.id and a.status = 'active'), 0)
+              and r.revision > (select max(a.revision) from memory_revisions a
+                                where a.tenant_id = m.tenant_id and a.memory_id = m.id and a.status = 'active')
             order by r.revision limit 1
         ) ended on true
         where p.tenant_id = p_tenant_id and (p_project_id is null or p.project_id = p_project_id)
@@ -193,6 +194,7 @@ begin
                floor(extract(epoch from coalesce(e.observed_at, now()) - l.added_at) / 86400)::int as day, e.observed_at is not null observed
         from lifetimes l
         cross join lateral (values ('left_use', l.left_use_at), ('first_helpful_verdict', l.first_helpful_at)) e(event, observed_at)
+        where e.event <> 'left_use' or l.status = 'active' or e.observed_at is not null
     ), risks as (
         select tenant_id, project_id, playbook, event, day, count(*) filter (where observed) event_count,
                (sum(count(*)) over (partition by tenant_id, project_id, playbook, event order by day desc))::bigint at_risk_count

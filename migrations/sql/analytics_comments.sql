@@ -85,7 +85,7 @@ begin
             ('churn', 'merged_count', 'Bullets merged into another.'), ('churn', 'quarantined_count', 'Bullets quarantined.'),
             ('churn', 'released_count', 'Bullets released from quarantine.'), ('churn', 'archived_count', 'Bullets archived.'),
             ('churn', 'deleted_count', 'Bullets deleted without a merge.'), ('churn', 'restored_count', 'Archived or deleted bullets that were restored.'),
-            ('survival', 'event', 'left_use or first_helpful_verdict.'), ('survival', 'day', 'Whole days since the bullet was added.'),
+            ('survival', 'event', 'left_use, of bullets that were ever in use, or first_helpful_verdict.'), ('survival', 'day', 'Whole days since the bullet was added.'),
             ('survival', 'at_risk_count', 'Bullets without the event that were observed this long.'), ('survival', 'event_count', 'Bullets with the event on this day.'),
             ('survival', 'survival', 'Kaplan-Meier estimate of the share without the event, 0 to 1.'),
             ('verdicts', 'judge', 'human, llm or outcome.'),

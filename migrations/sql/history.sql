@@ -29,11 +29,11 @@ begin
     end if;
     if old.playbook_version < new.playbook_version then
         insert into public.bullet_spans (tenant_id, bullet_id, from_version, until_version, scope_id, section, title, when_to_use, content,
-                                         searchable_text, keywords, tags, status, pinned)
+                                         searchable_text, keywords, tags, status, pinned, awaiting_confirmation)
         values (old.tenant_id, old.id, old.playbook_version, new.playbook_version, old.scope_id, old.section, old.title, old.when_to_use, old.content,
                 nullif(old.searchable_text, concat_ws(E'\n', nullif(old.when_to_use, ''), nullif(old.title, ''), nullif(old.content, ''),
                                                       nullif(array_to_string(old.keywords, ' '), ''))),
-                old.keywords, old.tags, old.status, old.pinned);
+                old.keywords, old.tags, old.status, old.pinned, old.awaiting_confirmation);
     end if;
     return null;
 end $$;

@@ -446,6 +446,7 @@ create table bullet_spans (
     tags text[] default '{}' not null,
     status text not null,
     pinned boolean not null,
+    awaiting_confirmation boolean default false not null,
     constraint bullet_spans_pkey primary key (tenant_id, bullet_id, until_version),
     constraint bullet_spans_length_check check (from_version < until_version)
 );

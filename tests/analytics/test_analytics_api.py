@@ -13,6 +13,7 @@ from httpx2 import AsyncClient
 from memory_api.analytics.csv_export import to_csv
 from memory_api.analytics.questions import Question, QuestionFilter, render_statement
 from tests.conftest import TestTenant
+from tests.support.playbook_api import Book
 from tests.support.problems import assert_problem
 
 JULY = {"since": "2025-07-01T00:00:00Z", "until": "2025-08-01T00:00:00Z"}
@@ -114,3 +115,16 @@ async def test_shown_statement_quotes_its_values(open_login, tenant: TestTenant)
     login: asyncpg.Connection = await open_login(tenant)
     shown = render_statement("select :project as p", filter, tenant.id)
     assert await login.fetchval(shown) == name
+
+
+async def test_bullets_that_were_never_in_use_do_not_leave_it(api: AsyncClient) -> None:
+    book = Book(api, "survival")
+    await book.deltas(*({"type": "ADD", "content": text} for text in ("first", "second")))
+    document = (await book.now())[1]
+    never = {"id": "oth-00009", "section": "oth", "content": "third", "status": "quarantined"}
+    await book.put({"bullets": [*document["bullets"], never]})
+    first = document["bullets"][0]["id"]
+    await api.patch(f"{book.url}/bullets/{first}", json={"status": "archived"})
+    rows = (await api.get(f"{URL}/survival", params={"playbook": book.name})).json()["rows"]
+    counts = {row["event"]: (row["at_risk_count"], row["event_count"]) for row in rows}
+    assert counts == {"left_use": (2, 1), "first_helpful_verdict": (3, 0)}

@@ -289,6 +289,19 @@ async def test_model_sees_what_waits_and_confirms_it(openai: Service) -> None:
     assert (bullet["status"], bullet["awaiting_confirmation"]) == ("active", False)
 
 
+async def test_restored_bullet_waits_again(desk: Desk) -> None:
+    await desk.learn(planted("Ada"))
+    waiting = await desk.waiting()
+    book = "/api/v1/playbooks/p"
+    await desk.api.patch(f"{book}/bullets/{waiting['id']}", json={"status": "active"})
+    (was,) = (await desk.api.get(book, params={"as_of": 1})).json()["bullets"]
+    assert was["awaiting_confirmation"]
+    restored = (await desk.api.post(f"{book}/restore", json={"version": 1})).json()
+    assert (await desk.waiting())["status"] == "quarantined"
+    ends = {"from": 1, "to": restored["version"]}
+    assert (await desk.api.get(f"{book}/diff", params=ends)).json()["changed"] == []
+
+
 async def test_person_confirms_or_refuses(desk: Desk) -> None:
     await desk.learn(planted("Ada"))
     path = f"/api/v1/playbooks/p/bullets/{(await desk.waiting())['id']}"

@@ -65,7 +65,7 @@ SENTENCES: list[tuple[Question, list[dict[str, Any]], str]] = [
     (
         Question.SURVIVAL,
         [{"playbook": "desk", "event": "left_use", "at_risk_count": 9, "event_count": 1}],
-        "desk: of 9 bullets ever added, deleted ones included, 8 are in use.",
+        "desk: of 9 bullets ever in use, deleted ones included, 8 are in use.",
     ),
     (
         Question.BULLETS,

@@ -18,8 +18,9 @@ where m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.
   and (cast(:ids as uuid[]) is null or m.id = any(:ids))
 union all
 select m.key, s.section, s.content, s.searchable_text, nullif(s.keywords, '{}'), s.when_to_use, s.title, nullif(s.tags, '{}'),
-       nullif(s.status, 'active'), nullif(s.pinned, false), null, m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
-       nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq, m.id
+       nullif(s.status, 'active'), nullif(s.pinned, false), nullif(s.awaiting_confirmation, false),
+       m.metadata ->> 'source_trajectory', nullif(m.helpful, 0), nullif(m.harmful, 0), nullif(m.neutral, 0),
+       coalesce(m.position::bigint, 2147483648), m.seq, m.id
 from generate_series(0, 30) c(length_class)
 cross join lateral (
     select b.*
@@ -33,8 +34,9 @@ join memories m on m.id = s.bullet_id
 where :ids is null and m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and s.status <> 'deleted'
 union all
 select m.key, s.section, s.content, s.searchable_text, nullif(s.keywords, '{}'), s.when_to_use, s.title, nullif(s.tags, '{}'),
-       nullif(s.status, 'active'), nullif(s.pinned, false), null, m.metadata ->> 'source_trajectory', nullif(m.helpful, 0),
-       nullif(m.harmful, 0), nullif(m.neutral, 0), coalesce(m.position::bigint, 2147483648), m.seq, m.id
+       nullif(s.status, 'active'), nullif(s.pinned, false), nullif(s.awaiting_confirmation, false),
+       m.metadata ->> 'source_trajectory', nullif(m.helpful, 0), nullif(m.harmful, 0), nullif(m.neutral, 0),
+       coalesce(m.position::bigint, 2147483648), m.seq, m.id
 from unnest(:ids) g(bullet_id)
 cross join lateral (
     select b.*
@@ -61,7 +63,8 @@ states as materialized (
     join memories m on m.tenant_id = :tenant and m.scope_id = :scope and m.key is not null and m.status <> 'deleted'
         and m.playbook_version > e.low and m.playbook_version <= e.high
     union all
-    select m.id, m.key, row(s.section, s.title, s.when_to_use, s.content, s.keywords, s.tags, s.status, s.pinned, false, s.searchable_text)::text
+    select m.id, m.key, row(s.section, s.title, s.when_to_use, s.content, s.keywords, s.tags, s.status, s.pinned, s.awaiting_confirmation,
+                            s.searchable_text)::text
     from ends e
     cross join lateral (values (e.low), (e.high)) v(version)
     cross join generate_series(0, 30) c(length_class)

@@ -124,6 +124,7 @@ class BulletSpanRow(Base):
     tags: Mapped[StrList]
     status: Mapped[Str]
     pinned: Mapped[bool]
+    awaiting_confirmation: Mapped[bool] = mapped_column(server_default="false")
 
 
 class BulletVerdictRow(Base):

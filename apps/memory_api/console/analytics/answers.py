@@ -89,11 +89,10 @@ def _survival(answer: AnswerRows) -> str:
     for playbook in list(dict.fromkeys(row["playbook"] for row in answer.rows))[:MAX_PLAYBOOKS]:
         own = [row for row in answer.rows if row["playbook"] == playbook]
         used = [row for row in own if row["event"] == "left_use"]
-        count = max(row["at_risk_count"] for row in used)
+        count = max((row["at_risk_count"] for row in used), default=0)
         left = sum(row["event_count"] for row in used)
         text = N_(
-            "%(playbook)s: of %(count)s bullets ever added, deleted ones included, %(used)s are in "
-            "use."
+            "%(playbook)s: of %(count)s bullets ever in use, deleted ones included, %(used)s are in use."
         )
         parts.append(
             answer.sentence(text, playbook=playbook, used=int(count - left), count=int(count))
