@@ -92,8 +92,8 @@ def _survival(answer: AnswerRows) -> str:
         count = max((row["at_risk_count"] for row in used), default=0)
         left = sum(row["event_count"] for row in used)
         text = N_(
-            "%(playbook)s: of %(count)s bullets ever in use, deleted ones included, %(used)s are in "
-            "use."
+            "%(playbook)s: of %(count)s bullets ever in use, deleted ones included, %(used)s are "
+            "in use."
         )
         parts.append(
             answer.sentence(text, playbook=playbook, used=int(count - left), count=int(count))
