@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from hansei.credentials import Credentials, save_credentials
 from memory_api.commands import doctor
 from memory_api.commands.database import DatabaseUrls
 from memory_api.commands.doctor_checks import CheckResult, check_memories, check_model
@@ -23,6 +25,7 @@ from memory_api.memories.tables import MemoryRow
 from memory_api.runtime import Runtime
 from tests.conftest import Database, TestTenant
 from tests.support.reembedding import Mover, close_all, insight_drafts, other_process, store_drafts
+from tests.support.server_command import run_command
 from tests.support.stub_provider import StubProvider, server_error, unauthorized
 
 KEY = "sk-never-to-be-shown"
@@ -312,3 +315,44 @@ async def test_custom_prompts_are_checked(look: Any, tmp_path: Path) -> None:
     assert "reflection/failure.txt" in found.message
     assert "`{evnts}`" in found.message
     assert found.fix is not None
+
+
+def test_api_check_names_a_service_that_does_not_answer_or_refuses_the_key(
+    live: str, tenant: TestTenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in ("HANSEI_URL", "HANSEI_API_KEY", "HANSEI_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    unknown = doctor.check_api(None)
+    assert (unknown.ok, unknown.message[:11]) == (True, "not checked")
+
+    monkeypatch.setenv("HANSEI_URL", live)
+    without_key = doctor.check_api(None)
+    assert (without_key.ok, "no API key" in without_key.message) == (True, True)
+    monkeypatch.setenv("HANSEI_API_KEY", tenant.keys["read"])
+    assert doctor.check_api(None) == CheckResult(
+        "api", True, f"{live} answers and accepts the API key"
+    )
+    monkeypatch.setenv("HANSEI_API_KEY", "hsk_wrong")
+    refused = doctor.check_api(None)
+    assert (refused.ok, f"{live} refuses the API key" in refused.message) == (False, True)
+    assert "HANSEI_API_KEY" in refused.fix
+
+    monkeypatch.setenv("HANSEI_URL", "http://127.0.0.1:9")
+    stopped = doctor.check_api(None)
+    assert (stopped.ok, "http://127.0.0.1:9 cannot be reached" in stopped.message) == (False, True)
+    assert "`hansei up`" in stopped.fix
+    monkeypatch.setenv("HANSEI_URL", "ftp://x")
+    assert not doctor.check_api(None).ok
+    save_credentials(tmp_path / "data", Credentials(live, tenant.keys["read"]))
+    assert doctor.check_api(tmp_path / "data").ok
+
+
+async def test_doctor_fails_if_the_service_cannot_be_reached(database: Database) -> None:
+    roles = {"DATABASE_URL": "app", "HANSEI_WORKER_URL": "worker", "HANSEI_OWNER_URL": "owner"}
+    urls = {name: database.url(f"hansei_{role}") for name, role in roles.items()}
+    variables = urls | {"HANSEI_URL": "http://127.0.0.1:9", "HANSEI_API_KEY": "hsk_x"}
+    status, shown, _ = await run_command(("doctor", "--json"), variables)
+    (found,) = [one for one in json.loads(shown) if one["name"] == "api"]
+    assert (status, found["ok"]) == (1, False)

@@ -57,3 +57,46 @@ def test_metrics_token_is_sent_to_no_url_of_a_cloned_folder(
     monkeypatch.setattr(top, "_describe_improvement", lambda _: "Unknown.")
     top.run((), None, 1.0, True, tmp_path / ".hansei" if is_chosen else None, False)
     assert tokens == ["secret-of-the-metrics" if is_chosen else None]
+
+
+@pytest.mark.parametrize("token", [None, "secret-of-the-metrics"])
+def test_worker_is_shown_with_the_variables_that_the_demo_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
+) -> None:
+    """The file may come with a cloned repository, so its worker does not get the token."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HANSEI_DATA_DIR", raising=False)
+    monkeypatch.delenv("HANSEI_WORKER_METRICS_PORT", raising=False)
+    monkeypatch.setenv("HANSEI_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("HANSEI_API_KEY", "hsk_of_the_demo")
+    if token is not None:
+        monkeypatch.setenv("HANSEI_METRICS_TOKEN", token)
+    monkeypatch.chdir(tmp_path)
+    worker = "http://127.0.0.1:10"
+    stored = Credentials("http://127.0.0.1:9", "hsk_x", worker_metrics_url=worker)
+    save_credentials(tmp_path / ".hansei", stored)
+    asked: list[str] = []
+
+    def scrape(urls: Sequence[str], _token: str | None) -> Scrape:
+        asked.extend(urls)
+        return Scrape({"hansei_database_up": {(): 1.0}})
+
+    monkeypatch.setattr(top, "scrape_all", scrape)
+    monkeypatch.setattr(top, "_describe_improvement", lambda _: "Unknown.")
+    top.run((), None, 1.0, True, None, False)
+    assert (f"{worker}/metrics" in asked) == (token is None)
+    monkeypatch.setenv("HANSEI_URL", "http://127.0.0.1:11")
+    asked.clear()
+    top.run((), None, 1.0, True, None, False)
+    assert asked == ["http://127.0.0.1:11/metrics"]
+
+
+def test_stopped_service_cannot_be_reached(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HANSEI_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("HANSEI_API_KEY", "hsk_x")
+    with pytest.raises(SystemExit):
+        top.run((), None, 1.0, True, None, False)
+    error = capsys.readouterr().err
+    assert "http://127.0.0.1:9/metrics: cannot be reached. Check that `hansei up`" in error

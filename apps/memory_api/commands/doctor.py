@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +14,10 @@ from rich.console import Console
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from hansei import errors as client_errors
 from hansei.cli.terminal import print_json, sanitize
+from hansei.client import Hansei
+from hansei.credentials import Credentials, load_credentials, resolve_credentials
 from memory_api.bootstrap import open_runtime
 from memory_api.commands.database import (
     CommandFailed,
@@ -66,8 +70,42 @@ def run(data_dir: Path | None, json: bool) -> None:
                 results = asyncio.run(run_checks(settings, urls))
         except CommandFailed as error:
             results = [CheckResult("database", False, str(error))]
+        results = [*results, check_api(data_dir)]
     print_results(results, json)
     sys.exit(0 if all(result.ok for result in results) else 1)
+
+
+def check_api(data_dir: Path | None) -> CheckResult:
+    """Whether the service that the other commands use answers, and accepts the API key."""
+    try:
+        service = _find_service(data_dir)
+        if service is None:
+            return CheckResult("api", True, "not checked: no URL and API key of a service found")
+        return _check_service(service)
+    except client_errors.APIConnectionError as error:
+        return CheckResult("api", False, str(error), "Start `hansei up`, or correct HANSEI_URL.")
+    except client_errors.HanseiError as error:
+        return CheckResult("api", False, str(error), "Check HANSEI_URL and HANSEI_API_KEY.")
+
+
+def _check_service(service: Credentials) -> CheckResult:
+    with Hansei(service.url, service.api_key, timeout=10, max_retries=0) as client:
+        if service.api_key is None:
+            client.health.get()
+            return CheckResult("api", True, f"{service.url} answers; no API key to check")
+        try:
+            client.analytics.list_questions()  # needs a key, and reads no data
+        except client_errors.AuthenticationError as error:
+            fix = "Set HANSEI_API_KEY to a valid key, or run `hansei up` to create one."
+            return CheckResult("api", False, f"{service.url} refuses the API key: {error}", fix)
+    return CheckResult("api", True, f"{service.url} answers and accepts the API key")
+
+
+def _find_service(data_dir: Path | None) -> Credentials | None:
+    if data_dir is not None:
+        return load_credentials(data_dir)
+    is_named = os.environ.get("HANSEI_URL") or os.environ.get("HANSEI_API_KEY")
+    return resolve_credentials() if is_named or load_credentials() else None
 
 
 async def run_checks(settings: Settings, urls: DatabaseUrls) -> Sequence[CheckResult]:

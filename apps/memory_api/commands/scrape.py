@@ -80,6 +80,8 @@ def scrape_all(urls: Sequence[str], token: str | None) -> Scrape:
                 response.raise_for_status()
             except httpx2.HTTPStatusError as error:
                 errors[redact(url).text] = f"status {error.response.status_code}"
+            except httpx2.ConnectError:
+                errors[redact(url).text] = "cannot be reached"
             except httpx2.HTTPError as error:
                 errors[redact(url).text] = type(error).__name__
             else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ def run(
     with exit_on_error():
         settings = Settings.load()
         is_chosen = bool(urls) or data_dir is not None or is_chosen_by_user()
+        if token is None and settings.metrics_token is not None and is_chosen:
+            token = settings.metrics_token.get_secret_value()
         try:
             service = _find_service(data_dir)
         except ConfigurationError as error:
@@ -57,11 +60,9 @@ def run(
                 raise CommandFailed(str(error)) from error
             answer = f"Unknown: {error}"
         else:
-            urls = urls or _default_urls(settings, service)
+            urls = urls or _default_urls(settings, service, token)
             answer = _describe_improvement(service)
         targets = [_metrics_url(url) for url in urls]
-        if token is None and settings.metrics_token is not None and is_chosen:
-            token = settings.metrics_token.get_secret_value()
         first = _scrape(targets, token)
         if json:
             figures = {"improvement": f"{QUESTION} {answer}", "urls": targets} | to_figures(first)
@@ -86,12 +87,24 @@ def _find_service(data_dir: Path | None) -> Credentials:
     return service
 
 
-def _default_urls(settings: Settings, service: Credentials) -> Sequence[str]:
+def _default_urls(settings: Settings, service: Credentials, token: str | None) -> Sequence[str]:
     """The API and, if its port is known, the worker."""
     worker = service.worker_metrics_url
+    if worker is None and token is None:  # the file may come with a cloned repository
+        worker = _stored_worker(service.url)
     if settings.worker_metrics_port is not None:
         worker = f"http://127.0.0.1:{settings.worker_metrics_port}"
     return [service.url] if worker is None else [service.url, worker]
+
+
+def _stored_worker(url: str) -> str | None:
+    """The worker in the credentials file of this service, for a service that HANSEI_URL and
+    HANSEI_API_KEY name. No command reads the file then, so a damaged one is no error.
+    """
+    with suppress(ConfigurationError):
+        stored = load_credentials()
+        return stored.worker_metrics_url if stored and stored.url == url else None
+    return None
 
 
 def _describe_improvement(service: Credentials) -> str:
@@ -134,7 +147,8 @@ def _scrape(urls: Sequence[str], token: str | None) -> Scrape:
     if not scrape.samples:
         problems = "; ".join(f"{url}: {reason}" for url, reason in scrape.errors.items())
         raise CommandFailed(
-            f"No metrics: {problems}. Check --url, and pass --token if HANSEI_METRICS_TOKEN is set."
+            f"No metrics: {problems}. Check that `hansei up` is running or --url is right, and"
+            " pass --token if HANSEI_METRICS_TOKEN is set."
         )
     return scrape
 
@@ -278,6 +292,7 @@ def render_view(
         )
     notes = [_text(f"{url}: {reason}", "red") for url, reason in scrape.errors.items()]
     if not scrape.by_label("hansei_runs_total", "kind"):
-        notes.append(Text("No runs yet. Workers need HANSEI_WORKER_METRICS_PORT to be shown."))
+        hint = "To ask a worker, pass its --url or set HANSEI_WORKER_METRICS_PORT."
+        notes.append(Text(f"These processes have done no run since they started. {hint}"))
     tables = [table for table in (queue, runs, models, routes) if table.row_count]
     return Group(describe_state(now, figures), *tables, *notes)
