@@ -25,6 +25,10 @@ async def test_list_says_what_each_evaluation_found(owner_of, api) -> None:
     made = await publish_report(api)
     page = html.unescape((await owner_of.get("/console/evaluations")).text)
     assert f"/console/evaluations/{made}" in page
+    newest = page.split("The newest report: ", 1)[1].split("</p>", 1)[0]
+    assert newest.startswith("Advice from Hansei helped: of 30 tasks")
+    assert "Advice did better than earlier attempts in the prompt." in newest
+    assert newest.endswith("Controls: of 8 tasks, 0 became wrong with advice.")
     assert "Advice from Hansei helped: of 30 tasks kept out of learning, 90.0 % were right" in page
     assert re.search(r"\(\+50\.0 points; 95 % interval \+26\.6 to \+67\.2; p < \.001\)", page)
     assert re.search(r"<code>none</code> 40\.0 % \(24\.6 % to 57\.7 %\)", page)

@@ -341,6 +341,17 @@ async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     page = (await owner_of.get(url)).text
     assert "Hansei asks you" in page
     assert "No passage fits the question." in page
+    asked = (await owner_of.get("/console/agent-runs")).text
+    assert "Questions: 1 asked, 1 waiting for you, 0 judged right, 0 judged wrong." in asked
+    runs = (await owner_of.get("/console/runs")).text
+    rows = [row for row in re.findall(r"<tr>.*?</tr>", runs, re.DOTALL) if UNKNOWN in row]
+    assert rows
+    assert all(f'href="{url}"' in row and ">waiting<" in row for row in rows)
+    leg = re.search(r"/console/runs/[\w-]+", rows[-1])
+    assert leg
+    detail = (await owner_of.get(leg[0])).text
+    assert url in links(detail, UNKNOWN)
+    assert ">waiting<" in detail
     action = re.search(r'action="([^"]+/answer/[^"]+)"', page)
     assert action
     text = "How many working days do parcels to Norway take?"
@@ -351,6 +362,8 @@ async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     assert "handbook.md" in page or "Shipping abroad" in page
     assert (await owner_of.send(f"{url}/feedback", feedback="right")).status_code == 303
     assert (await agent.get(url.rsplit("/", 1)[1]))["feedback"] == "right"
+    assert "0 waiting for you, 1 judged right" in (await owner_of.get("/console/agent-runs")).text
+    assert "nine working days" in (await owner_of.get("/console/runs")).text
     assert "Ask a follow-up question" in page
     follow = {"query": "And do they need a form?", "previous_run_id": url.rsplit("/", 1)[1]}
     second = (await owner_of.send("/console/agent-runs", **follow)).headers["location"]
@@ -501,6 +514,8 @@ async def test_key_is_shown_once_and_revoked(owner_of, console, tenant) -> None:
     revoke = re.search(r'action="([^"]+/revoke)"', row)
     assert revoke
     assert (await owner_of.send(revoke[1])).status_code == 303
+    page = (await owner_of.get("/console/keys")).text
+    assert re.search(r"Keys: \d+ not revoked, of these \d+ never used; 1 revoked\.", page)
     assert (await user.get("/console")).status_code == 303
 
 
@@ -600,6 +615,7 @@ async def test_person_downloads_csv_in_browser(
 async def test_collections_are_created_filled_and_emptied(owner_of, agent: Agent) -> None:
     page = await owner_of.get("/console/collections")
     assert "handbook" in page.text
+    assert re.search(r"Documents: 1; passages that a search can find: [1-9]", page.text)
     made = await owner_of.send("/console/collections", name="faq", description="Questions")
     address = made.headers["location"]
     assert address.endswith("/console/collections/faq")

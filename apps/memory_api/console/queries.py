@@ -34,6 +34,7 @@ from memory_api.console.paging import MAX_COUNTED
 from memory_api.console.tables import ConsoleSessionRow
 from memory_api.core.db import current_tenant_id
 from memory_api.curation.tables import CuratedLessonRow
+from memory_api.grace.tables import AgentRunRow
 from memory_api.memories.schemas import MemoryKind, MemoryStatus
 from memory_api.memories.tables import MemoryRow
 from memory_api.playbooks.tables import BulletVerdictRow, PlaybookRow, ProposalRow
@@ -349,6 +350,24 @@ async def load_tasks(
         trace.tenant_id == current_tenant_id(session), trace.id.in_(trace_ids)
     )
     return {row.id: row for row in (await session.execute(statement)).all()}
+
+
+async def load_questions(session: AsyncSession, ids: Collection[UUID]) -> dict[UUID, AgentRunRow]:
+    row = AgentRunRow
+    query = select(row).where(row.tenant_id == current_tenant_id(session), row.id.in_(ids))
+    return {question.id: question for question in (await session.scalars(query)).all()}
+
+
+async def count_questions(session: AsyncSession, project: str) -> Any:
+    """The questions of a project: `asked`, `waiting`, and those judged `right` or `wrong`."""
+    row, count = AgentRunRow, func.count()
+    statement = select(
+        count.label("asked"),
+        count.filter(row.state == "waiting").label("waiting"),
+        count.filter(row.feedback == "right").label("right"),
+        count.filter(row.feedback == "wrong").label("wrong"),
+    ).where(row.tenant_id == current_tenant_id(session), row.project_id == project)
+    return (await session.execute(statement)).one()
 
 
 async def list_decisions_on(session: AsyncSession, memory_ids: Sequence[UUID]) -> Sequence[Any]:

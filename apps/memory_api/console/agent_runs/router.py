@@ -13,7 +13,7 @@ from memory_api.collections.router import list_collections
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.paging import Paging, Place, PlaceQuery
-from memory_api.console.queries import count_in_project
+from memory_api.console.queries import count_in_project, count_questions
 from memory_api.console.rendering import render_page
 from memory_api.console.visit import Visit
 from memory_api.core.errors import HanseiError, InvalidRequest
@@ -78,6 +78,7 @@ async def _load_surroundings(
     return {
         "has_model": runtime.llm is not None,
         "collections": [collection.name for collection in found.items],
+        "counts": await count_questions(session, visit.project),
         "playbooks": [row.name for row in await count_reviews(session, visit.project)],
     }
 

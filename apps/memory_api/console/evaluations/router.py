@@ -25,18 +25,20 @@ from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.paging import PlaceQuery
 from memory_api.console.queries import count_in_project
 from memory_api.console.rendering import format_share, render_page
-from memory_api.console.translations import Translation
+from memory_api.console.translations import N_, Translation
 from memory_api.evaluation_reports.router import (
     delete_evaluation_report,
     get_evaluation_report,
     list_evaluation_reports,
 )
+from memory_api.evaluation_reports.schemas import EvaluationReportPage
 from memory_api.evaluation_reports.tables import EvaluationReportRow
 
 router = APIRouter(prefix="/console/evaluations", route_class=ConsoleRoute, include_in_schema=False)
 
 PAGE_SIZE = 20
 MAX_TASK_IDS = 2_000
+MAX_P = 0.05
 
 
 @router.get("")
@@ -51,6 +53,7 @@ async def show_evaluations(
         "evaluations/list.html",
         page=page,
         headlines={item.id: headline(item.summary, translate) for item in page.items},
+        newest=await _describe_newest(session, caller, page, translate) if place.is_first else "",
         gaps={item.id: _describe_gaps(item.summary, translate) for item in page.items},
         accuracies={item.id: _describe_accuracy(item.summary, translate) for item in page.items},
         paging=place.followed_by(page.next_cursor, total, PAGE_SIZE),
@@ -83,6 +86,29 @@ async def delete_evaluation(
 ) -> Response:
     await delete_evaluation_report(report_id, session, caller)
     return RedirectResponse(visit.link("evaluations", done="deleted"), 303)
+
+
+async def _describe_newest(
+    session: Session, caller: Reader, page: EvaluationReportPage, translate: Translate
+) -> str:
+    """What the newest report found, against earlier attempts in the prompt and on controls."""
+    if not page.items:
+        return ""
+    report = (await get_evaluation_report(page.items[0].id, session, caller)).report
+    sentences = [translate(N_("The newest report:")), headline(report, translate)]
+    for row in report["comparisons"]:
+        if (row["first"], row["second"]) == ("hansei", "icl"):
+            text = N_("It is not shown whether advice or earlier attempts in the prompt do better.")
+            if row["p"] < MAX_P and row["low"] > 0:
+                text = N_("Advice did better than earlier attempts in the prompt.")
+            elif row["p"] < MAX_P and row["high"] < 0:
+                text = N_("Earlier attempts in the prompt did better than advice.")
+            sentences.append(translate(text))
+    for row in report["controls"]:
+        if (row["first"], row["second"]) == ("hansei", "none"):
+            text = N_("Controls: of %(tasks)s tasks, %(worse)s became wrong with advice.")
+            sentences.append(translate(text) % {"tasks": row["tasks"], "worse": row["worse"]})
+    return " ".join(sentences)
 
 
 def _describe_gaps(summary: Json, translate: Translate) -> list[str]:

@@ -15,7 +15,7 @@ from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.console.forms import require_one_of
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.paging import PlaceQuery
-from memory_api.console.queries import count_rows, load_tasks, sum_work
+from memory_api.console.queries import count_rows, load_questions, load_tasks, sum_work
 from memory_api.console.rendering import render_page
 from memory_api.console.runs.kinds import GROUPS, KINDS
 from memory_api.console.runs.results import (
@@ -26,6 +26,7 @@ from memory_api.console.runs.results import (
 )
 from memory_api.console.visit import Visit
 from memory_api.core.pagination import to_page
+from memory_api.grace.tables import AgentRunRow
 from memory_api.runs import queries
 from memory_api.runs.router import get_run, list_runs, retry_run, run_response
 from memory_api.runs.schemas import Run, RunPage
@@ -36,6 +37,8 @@ PAGE_SIZE = 50
 STATES = ("queued", "running", "done", "failed", "dead")
 LIVE_STATES = ("queued", "running")
 RETRIABLE_STATES = ("failed", "dead")
+QUESTIONS = ("agent", "agent_correction")
+"""Kinds of runs that work on a question."""
 
 
 @router.get("")
@@ -65,6 +68,7 @@ async def show_runs(
         page=page,
         work=await sum_work(session, visit.project),
         tasks=traces,
+        questions=await _load_questions(session, page.items),
         lessons={run.id: count_traces(run) for run in page.items},
         newest_change=next(filter(_has_changed, page.items), None) if place.is_first else None,
         results=_describe(visit, page.items, traces),
@@ -93,6 +97,13 @@ def _kinds(kind: str, state: str) -> Sequence[str]:
 async def _load_traces(session: Session, runs: Sequence[Run]) -> dict[UUID, Any]:
     found = {run.trace_id for run in runs if run.trace_id}
     return await load_tasks(session, found, [run.id for run in runs]) if found else {}
+
+
+async def _load_questions(session: Session, runs: Sequence[Run]) -> dict[UUID, AgentRunRow]:
+    """Run ID → the question that it works on. A run that is done may leave it waiting."""
+    asked = {run.id: UUID(run.input["agent_run_id"]) for run in runs if run.kind in QUESTIONS}
+    found = await load_questions(session, set(asked.values())) if asked else {}
+    return {run_id: found[question] for run_id, question in asked.items() if question in found}
 
 
 def _describe(visit: Visit, runs: Sequence[Run], traces: Mapping[UUID, Any]) -> dict[UUID, Markup]:
@@ -129,6 +140,7 @@ async def show_run(
         reason=describe_reason(run.result, visit.translation),
         task=traces.get(run.trace_id) if run.trace_id else None,
         chain=steps,
+        question=(await _load_questions(session, [run])).get(run.id),
         lessons={step.id: count_traces(step) for step in steps},
         is_live=run.state in LIVE_STATES,
         can_retry=run.state in RETRIABLE_STATES,
