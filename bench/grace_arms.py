@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, patch
 from uuid import UUID
 
 from httpx2 import ASGITransport, AsyncClient
@@ -20,7 +21,9 @@ from bench.recorded_model import PATIENCE_SECONDS, RecordedCall, RecordedModel, 
 from memory_api.bootstrap import open_runtime
 from memory_api.core.ids import to_tenant_id
 from memory_api.core.settings import Settings
+from memory_api.grace import queries
 from memory_api.grace.config import GraceConfig, load_config
+from memory_api.grace.context import MAX_RUNS
 from memory_api.grace.interventions import AGENT
 from memory_api.grace.step import AgentRunStep
 from memory_api.llm.port import LLM, LLMRequest
@@ -167,24 +170,29 @@ class ArmBench:
                 yield Service(api, runtime, to_tenant_id(tenant))
 
     async def _answer_all(self, service: Service, arm: str) -> list[Answered]:
-        """Ask all questions, `at_once` of them at the same time."""
+        """Ask all questions, `at_once` of them at the same time. Their plans know what was finished
+        before, and not which of them was faster.
+        """
         free = asyncio.Semaphore(self.at_once)
+        async with service.runtime.sessions.for_tenant(service.tenant_id) as session:
+            finished = await queries.load_experience(session, "default", MAX_RUNS)
 
         async def answer(question: Question) -> Answered:
             async with free:
                 return await self._answer(service, arm, question)
 
-        worker = asyncio.create_task(self._work(service))
-        answers = asyncio.gather(*map(answer, self.asked.questions))
-        try:
-            await asyncio.wait({worker, answers}, return_when=asyncio.FIRST_COMPLETED)
-            if worker.done():
-                await worker  # raises
-            return await answers
-        finally:
-            for task in (worker, answers):
-                task.cancel()
-            await asyncio.gather(worker, answers, return_exceptions=True)
+        with patch.object(queries, "load_experience", AsyncMock(return_value=finished)):
+            worker = asyncio.create_task(self._work(service))
+            answers = asyncio.gather(*map(answer, self.asked.questions))
+            try:
+                await asyncio.wait({worker, answers}, return_when=asyncio.FIRST_COMPLETED)
+                if worker.done():
+                    await worker  # raises
+                return await answers
+            finally:
+                for task in (worker, answers):
+                    task.cancel()
+                await asyncio.gather(worker, answers, return_exceptions=True)
 
     async def _work(self, service: Service) -> None:
         """Execute agent runs as they come, all at the same time. Hold back the rest."""

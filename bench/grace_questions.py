@@ -3,8 +3,10 @@
 `grace_sets/SET/COLLECTION/*.md` are the documents and `questions.jsonl` the questions: 20 need
 passages of different documents, 10 need one, 10 have no answer. For half of each, a person knows
 `facts` that the question does not say. They were written for this measurement: `ferry` was answered
-in the first one, and its answers were known when the prompts were changed; `energy` and then
-`opera` were written afterwards, each by somebody who had not seen the agent or its answers.
+in the first one, and its answers were known when the prompts were changed; `energy`, `opera`,
+`railway` and then `harbor` were written afterwards, each by somebody who had not seen the agent or
+its answers. The last two are harder: longer documents with tables that look alike, nicknames, and
+later notices that change a value.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 FOLDER = Path(__file__).parent / "grace_sets"
-SETS = ("opera", "energy", "ferry")
+SETS = ("harbor", "railway", "opera", "energy", "ferry")
 NUMBER_WORDS = (
     *("zero", "one", "two", "three", "four", "five", "six"),
     *("seven", "eight", "nine", "ten", "eleven", "twelve"),

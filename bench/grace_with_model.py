@@ -4,7 +4,7 @@
     python -m bench grace_with_model --ask           asks the configured model for the missing ones
     python -m bench grace_with_model --ask --arm react --model-per-arm
 
-40 questions about a fictional company: `--questions opera`, `energy` or `ferry`
+40 questions about a fictional company: `--questions harbor` or another set
 (bench/grace_questions.py).
 Arms: `one_search` searches for the question and answers; `react` is a loop of observing and
 deciding (`run_legacy_agent`); `grace` plans; `again` is `grace` asked a second time, after a person

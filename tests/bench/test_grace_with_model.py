@@ -22,9 +22,7 @@ from bench.grace_with_model import (
 )
 from bench.harness import RESULTS, MeasuredServer
 from bench.recorded_model import NotRecorded
-from memory_api.grace.context import MIN_SIMILARITY
 from memory_api.llm.registry import open_llm
-from memory_api.text.terms import query_terms
 from tests.conftest import Database
 from tests.support.cases import each_case
 from tests.support.stub_provider import Call, StubProvider, answer
@@ -56,15 +54,6 @@ def test_questions_are_as_declared(name: str) -> None:
         assert {*each.documents} <= names
         assert len(each.documents) >= {"two": 2, "simple": 1, "none": 0}[each.type]
         assert each.type != "simple" or len(each.documents) == 1
-
-
-@each_case("name", SETS)
-def test_no_question_is_experience_with_another_one(name: str) -> None:
-    """Otherwise its prompt would depend on the order in which the runs end."""
-    terms = [{*query_terms(each.query)} for each in load_set(name).questions]
-    for place, one in enumerate(terms):
-        for other in terms[:place]:
-            assert len(one & other) / len(one | other) < MIN_SIMILARITY
 
 
 @pytest.mark.parametrize(

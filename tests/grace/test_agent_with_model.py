@@ -145,7 +145,8 @@ async def test_contradiction_is_asked_about_after_an_accepted_doubt(
     agent: Agent, model: Model
 ) -> None:
     agent.config = config(search={"ask_back_below": 1}, replan={"confidence_threshold": 0},
-                          thresholds={"silent": 1, "notify": 1, "confirm": 1})  # fmt: skip
+                          thresholds={"silent": 1, "notify": 1, "confirm": 1},
+                          executor={"max_replans": 0})  # fmt: skip
     model.answers["judge"] = [judgment("supported", "contradicted")]
     run = await agent.ask(QUERY)
     assert run["intervention"]["step_id"] == 1

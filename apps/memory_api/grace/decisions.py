@@ -168,13 +168,14 @@ def search_again(
     words: str,
 ) -> AgentStepRow | None:
     """A search with the words of a model that has read what the searches found and says that it
-    does not answer the question. The step answers again after it. At most `executor.max_replans`
+    does not answer the question, or with those of an answer that another passage contradicts. The
+    step answers again after it. At most `executor.max_replans`
     times until a person adds something, and only while such a search finds a passage that the run
     did not have.
     """
     searches = [row for row in rows if row.spec["action"] in SEARCH_ACTIONS]
     count = agent_run.options.get(SEARCHED_AGAIN, 0)
-    if result.found or not words or words in {row.spec["query"] for row in searches}:
+    if not words or words in {row.spec["query"] for row in searches}:
         return None
     if len(rows) >= MAX_STEPS:
         return None

@@ -149,10 +149,11 @@ def fence_sources(sources: Sequence[Source]) -> str:
     if not sources:
         return "none"
     return "\n\n".join(
-        f"[{number}]\n{fence_text(_show_source(source), label='source')}"
+        f"[{number}]\n{fence_text(show_source(source), label='source')}"
         for number, source in enumerate(sources, start=1)
     )
 
 
-def _show_source(source: Source) -> str:
+def show_source(source: Source) -> str:
+    """Its title and its text."""
     return f"{' '.join((source.title or source.source).split())}\n{source.content}"

@@ -17,6 +17,7 @@ from memory_api.text.terms import content_terms, document_weights
 
 CANDIDATES = 20
 """Passages that are compared to weight the words of the query."""
+MAX_UNUSED = 4
 PREFERENCE = 0.05
 """A passage of the collection that the plan names precedes others that score as much more."""
 PERSON_PREFERENCE = 0.1
@@ -56,6 +57,16 @@ class RAGSearchTool(Tool):
             factors=search_factors(sources),
             found=bool(sources),
         )
+
+
+async def find_unused(context: ToolContext, text: str, used: Sequence[Source]) -> list[Source]:
+    """The passages that fit a text best, at most `MAX_UNUSED`, without those that were used."""
+    passages = list((await _find_passages(context, text)).values())
+    scores = relevance_scores(text, [f"{each.title or ''}\n{each.content}" for each in passages])
+    known = {source.content for source in used}
+    found = [to_source(each, score) for each, score in zip(passages, scores, strict=True)]
+    unused = [source for source in found if source.content not in known]
+    return sorted(unused, key=lambda source: -source.score)[:MAX_UNUSED]
 
 
 async def _find_passages(context: ToolContext, query: str) -> dict[UUID, Passage]:

@@ -1,7 +1,8 @@
 """`reasoning`: answers from sources and cites them; says when they do not suffice (S3.31).
 
-With a model, a second call compares the claims of the answer with the sources. Without one, the
-answer is the passage that fits best, in the source's own sentences.
+With a model, a search for the answer's own words finds passages that it does not cite, such as a
+later change of a value, and a second call compares its claims with the sources and with these.
+Without a model, the answer is the passage that fits best, in the source's own sentences.
 """
 
 from __future__ import annotations
@@ -29,8 +30,14 @@ from memory_api.grace.tools.port import (
     ToolInput,
     ToolResult,
     fence_sources,
+    show_source,
 )
-from memory_api.grace.tools.rag_search import relevance, search_factors, word_weights
+from memory_api.grace.tools.rag_search import (
+    find_unused,
+    relevance,
+    search_factors,
+    word_weights,
+)
 from memory_api.llm.errors import LLMRefused, LLMTruncated, LLMUnparseable
 from memory_api.llm.untrusted_text import fence_text, fit_text
 from memory_api.text.excerpts import detect_language
@@ -127,9 +134,12 @@ class ReasoningTool(Tool):
             return ToolResult(text, "partial", cited, factors, found=False, next_search=words)
         if context.is_intermediate:  # the answer that uses it is compared with the sources of both
             return ToolResult(text, sources=cited, factors=answer_factors(cited), is_checked=False)
-        grounded = await judge_answer(context, model, given.query, text, cited or sources)
+        claimed = without_citations(text)
+        others = await find_unused(context, claimed, cited)
+        grounded = await judge_answer(context, model, given.query, text, cited or sources, others)
         return ToolResult(
             text,
+            next_search=claimed if grounded.contradicted and others else "",
             sources=cited,
             factors=replace(answer_factors(cited), llm_self_confidence=grounded.self_evaluation,
                             query_coverage=grounded.coverage),
@@ -186,11 +196,16 @@ def cite_sources(answer: str, sources: Sequence[Source]) -> tuple[str, list[Sour
 
 
 async def judge_answer(
-    context: ToolContext, model: AgentModel, query: str, answer: str, sources: Sequence[Source]
+    context: ToolContext,
+    model: AgentModel,
+    query: str,
+    answer: str,
+    sources: Sequence[Source],
+    others: Sequence[Source] = (),
 ) -> Groundedness:
-    """Compare the claims of an answer with the sources and with what a person has said: by the
-    model, or by the rules if the configuration says so. Without a usable verdict, the rules decide,
-    and are not sure.
+    """Compare the claims of an answer with its sources, with what a person has said, and with other
+    passages that may contradict it: by the model, or by the rules if the configuration says so.
+    Without a usable verdict, the rules decide, and are not sure.
     """
     said = [Source("person", each, 1.0) for each in context.person_inputs]
     known = [*sources, *said]
@@ -198,6 +213,7 @@ async def judge_answer(
         return judge_by_rules(answer, known)
     values = {
         "sources": fence_sources(sources),
+        "others": "\n".join(fence_text(show_source(each), label="source") for each in others),
         "person": format_inputs(context),
         "conversation": format_conversation(context.conversation),
         "query": fence_text(query, label="question"),
