@@ -26,10 +26,13 @@ async def test_list_says_what_each_evaluation_found(owner_of, api) -> None:
     page = html.unescape((await owner_of.get("/console/evaluations")).text)
     assert f"/console/evaluations/{made}" in page
     newest = page.split("The newest report: ", 1)[1].split("</p>", 1)[0]
-    assert newest.startswith("Advice from Hansei helped: of 30 tasks")
+    assert newest.startswith("Advice from Hansei (starting playbook: support) helped: of 30 tasks")
     assert "Advice did better than earlier attempts in the prompt." in newest
     assert newest.endswith("Controls: of 8 tasks, 0 became wrong with advice.")
-    assert "Advice from Hansei helped: of 30 tasks kept out of learning, 90.0 % were right" in page
+    assert (
+        "Advice from Hansei (starting playbook: support) helped: of 30 tasks kept out of learning"
+        " in this run, 90.0 % were right"
+    ) in page
     assert re.search(r"\(\+50\.0 points; 95 % interval \+26\.6 to \+67\.2; p < \.001\)", page)
     assert re.search(r"<code>none</code> 40\.0 % \(24\.6 % to 57\.7 %\)", page)
     assert "support" in page
@@ -63,7 +66,9 @@ async def test_report_has_curve_turned_tasks_harm_and_cost(owner_of, api) -> Non
     curve = page.split("<caption")[0]
     assert "While it was still learning (first pass, 30 tasks): +50.0 points" in curve
     assert "A memory that does not learn any more." in page
-    assert curve.index("Advice from Hansei helped") < curve.index("Learning curve")
+    assert curve.index("Advice from Hansei (starting playbook: support) helped") < curve.index(
+        "Learning curve"
+    )
     assert "2: hansei 70 %" in curve
     (changed,) = re.findall(r"Tasks that changed</h2>.*?</section>", page, re.DOTALL)
     assert "order-13" not in changed.split("icl − none")[0].split("became worse", 1)[1]

@@ -31,7 +31,13 @@ from hansei.evaluation.report_format import primary_label, without_texts
 from hansei.evaluation.runner import Limits, Progress, Stopped
 from hansei.evaluation.tasks import Task, read_tasks
 from hansei.evaluation.text_report import sections
-from hansei.evaluation.wording import first_pass_line, headline, plan_line, protocol_line
+from hansei.evaluation.wording import (
+    first_pass_line,
+    headline,
+    plan_line,
+    playbook_warning,
+    protocol_line,
+)
 
 evaluation_commands = typer.Typer(
     name="eval",
@@ -329,6 +335,8 @@ def _show_plan(plan: Plan, limits: Limits, *, as_json: bool) -> None:
         return
     print_text(f"Valid: {format_count(len(plan.tasks), 'task')}. Nothing was called.")
     print_text(protocol_line(run, run["tasks"], primary_label(*run["primary"])))
+    if warning := playbook_warning(run["protocol"]):
+        print_text(warning, style="bold red")
     if plan.agent:
         print_text(f"SHA-256 of the plan without ID and time: {run['repeated_sha256']}")
     rows = [

@@ -6,7 +6,7 @@ from hansei._model import Json
 from hansei.evaluation import demo
 from hansei.evaluation.memory import PLAYBOOK
 from hansei.evaluation.statistics import MIN_CHANGES
-from hansei.evaluation.wording import Translate
+from hansei.evaluation.wording import Translate, playbook_warning
 from hansei.nothing_learned import CONFIRMATION_RULE
 
 
@@ -36,6 +36,8 @@ def find_notes(report: Json, _: Translate = str) -> list[str]:
             " %(feedback)s). To measure it on other tasks, hold some out: `--held-out N`."
         )
         notes.append(text % report["plan"]["protocol"])
+    if warning := playbook_warning(report["plan"]["protocol"], _):
+        notes.append(warning)
     if any(row["tasks"] < MIN_CHANGES for row in report["comparisons"]):
         text = _(
             "TOO FEW TASKS: no result can reach p < .05, which needs at least %(count)s tasks that"
@@ -93,7 +95,8 @@ def _learning_notes(learning: Json, _: Translate) -> list[str]:
             "LESSONS WAIT: %(count)s wait for a person or a second run, and no agent gets them."
             " %(rule)s To see them: `%(command)s`. To confirm one: `%(confirm)s`. To measure it,"
             " export that playbook, import it under a new name, and run again with `--playbook"
-            " NAME`."
+            " NAME` and the same tasks, `--seed` and `--held-out`: it must not have learned from"
+            " the tasks that are held out."
         )
         words = {
             "count": f"{waiting:g}",
@@ -106,7 +109,8 @@ def _learning_notes(learning: Json, _: Translate) -> list[str]:
         text = _(
             "TO SEE THE BULLETS: `%(command)s`. To use them, export that playbook (`hansei playbook"
             " export`) and import it under a new name (`hansei playbook import`): an import"
-            " replaces the bullets of a playbook."
+            " replaces the bullets of a playbook. To add bullets to a playbook that you have, run"
+            " with `--playbook` and its name, and import what that run exports into it."
         )
         notes.append(text % {"command": f"hansei playbook show {PLAYBOOK} --project {project}"})
     elif not waiting and not learning["bullets"]:

@@ -76,6 +76,7 @@ def summarize_report(report: Json) -> Json:
     ]
     return {
         "arms": report["plan"]["protocol"]["arms"],
+        "playbook": report["plan"]["protocol"]["playbook"],
         "agent": report["plan"]["agent"][:MAX_AGENT_LENGTH],
         "primary": report["primary"],
         "partial_scores": report.get("partial_scores", False),

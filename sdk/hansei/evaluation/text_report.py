@@ -90,10 +90,11 @@ def _comparisons(report: Json, comparisons: Sequence[Json], phase: str, _: Trans
                      format_p(row["p"]), str(row["better"]), str(row["worse"])])  # fmt: skip
         is_clear = row["p"] < 0.05 and (row["low"] > 0 or row["high"] < 0)
         if not is_clear and not is_unused(report, row["first"]):
-            lines.append(f"{pair}: {_needed(row, _)}")
+            lines += [f"{pair}: {text}" for text in [_needed(row, _)] if text]
     lines += _changes_by_failed_calls(comparisons, _)
     header = (
-        _("difference"), _("tasks"), _("points"), _("95 % interval"), "p", _("better"), _("worse")
+        _("difference"), _("tasks"), _("points"), _("95 % interval"), _p_name(report, _),
+        _("better"), _("worse"),
     )  # fmt: skip
     return Section(_("Differences: %(phase)s") % {"phase": phase}, header, rows, lines)
 
@@ -120,16 +121,20 @@ def _changes_by_failed_calls(comparisons: Sequence[Json], _: Translate) -> list[
 
 
 def _needed(row: Json, _: Translate) -> str:
-    """How much more data shows this difference, and one of 5 points."""
+    """How much more data shows this difference, and one of 5 points, which follows from how many
+    tasks changed.
+    """
     more = row["tasks_needed"] - row["tasks"]
-    if more <= 0:
+    if not row["better"] and not row["worse"]:
+        text = ""
+    elif more <= 0:
         text = _("A difference of 5 points would be seen with this many tasks (power 80 %).")
     else:
         text = _(
             "To see a difference of 5 points, %(tasks)s more tasks are needed (power 80 %%)."
         ) % {"tasks": more}
     needed = row.get("changes_needed")
-    if needed is None:
+    if needed is None or row["p"] < 0.05:
         return text
     changed, others = sorted((row["better"], row["worse"]), reverse=True)
     numbers = {"changed": changed, "others": others, "needed": needed, "tasks": row["tasks"]}
@@ -143,7 +148,7 @@ def _needed(row: Json, _: Translate) -> str:
             "Tasks that changed: %(changed)s in one direction, %(others)s in the other. p < .05"
             " needs %(needed)s against %(others)s."
         )
-    return f"{reach % numbers} {text}"
+    return f"{reach % numbers} {text}".rstrip()
 
 
 def _gains(report: Json, _: Translate) -> Section:
@@ -168,7 +173,6 @@ WORDS = {
     "points": "The share of right answers, or the mean score, as a percentage, minus another one.",
     "95 % interval": "The values that fit the answers. If it leaves out 0, chance alone rarely"
     " explains the difference.",
-    "p": "How often chance alone makes a difference at least as large. Below .05 counts as shown.",
 }
 GAINS = {
     "plasticity": "plasticity (first pass − none)",
@@ -196,7 +200,8 @@ def _controls(report: Json, _: Translate, max_ids: int) -> Section:
     if not rows:
         lines = [_("No control was answered by `none` and another arm.")]
     header = (
-        _("difference"), _("controls"), _("points"), _("95 % interval"), "p", _("harmed")
+        _("difference"), _("controls"), _("points"), _("95 % interval"), _p_name(report, _),
+        _("harmed"),
     )  # fmt: skip
     title = _("Controls: tasks that need no advice")
     return Section(title, header, rows, lines if report["tasks"]["controls"] else [])
@@ -300,6 +305,7 @@ def _words(report: Json, _: Translate) -> Section:
         (_("arm"), _("One way to answer. All arms get the same tasks.")),
         *((arm, _(MEMORIES[arm]) if arm in MEMORIES else _("the agent alone")) for arm in arms),
         *((_(word), _(meaning)) for word, meaning in WORDS.items()),
+        (_p_name(report, _), _p_meaning(report, _)),
     ]
     return Section(_("Words of this report"), (_("word"), _("meaning")), rows)
 
@@ -325,6 +331,22 @@ def _failures(report: Json, _: Translate) -> Section:
     lines = [_("and %(count)s more: see report.json") % {"count": more}] if more else []
     header = (_("task"), _("arm"), _("phase"), _("error"))
     return Section(_("Failed calls (counted as wrong)"), header, rows, lines)
+
+
+def _p_name(report: Json, _: Translate) -> str:
+    return _("p (sign test)") if report.get("partial_scores") else _("p")
+
+
+def _p_meaning(report: Json, _: Translate) -> str:
+    if report.get("partial_scores"):
+        return _(
+            "How often chance alone makes as many tasks better or worse, whatever the size of the"
+            " change. A difference counts as shown if p is below .05 and the interval leaves out 0."
+        )
+    return _(
+        "How often chance alone makes a difference at least as large. A difference counts as shown"
+        " if p is below .05 and the interval leaves out 0."
+    )
 
 
 def _pair(row: Json) -> str:

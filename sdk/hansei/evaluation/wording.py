@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hansei._model import Json
+from hansei.evaluation.plan import SERVICE_ARMS
 from hansei.evaluation.report_format import PRIMARY_LABELS
 from hansei.evaluation.statistics import MIN_CHANGES, format_p
 
@@ -18,7 +19,7 @@ MEMORIES = {
 }
 """What each arm gives to the agent."""
 DECIDING_TASKS = {
-    "held-out tasks": "%(count)s tasks kept out of learning",
+    "held-out tasks": "%(count)s tasks kept out of learning in this run",
     "second pass": "%(count)s tasks asked again after learning from them",
     "stream": "%(count)s tasks asked while learning",
     "stream after its first window": "%(count)s tasks asked after the first lessons",
@@ -32,6 +33,11 @@ def headline(report: Json, _: Translate = str) -> str:
         return _no_comparison(report, _)
     arm, phase = row["first"], report["primary"]
     memory = _(MEMORIES[arm])
+    # A summary has no plan, and one of an older version no playbook.
+    playbook = starting_playbook(report["plan"]["protocol"] if "plan" in report else report)
+    if playbook:
+        text = _("%(memory)s (starting playbook: %(playbook)s)")
+        memory = text % {"memory": memory, "playbook": playbook}
     if is_unused(report, arm):
         return _("Nothing was measured: the agent never got %(memory)s.") % {"memory": memory}
     if row["p"] < 0.05 and row["low"] > 0:
@@ -53,7 +59,7 @@ def headline(report: Json, _: Translate = str) -> str:
         "tasks": _(DECIDING_TASKS[phase]) % {"count": row["tasks"]},
         "first": right[arm],
         "second": right[row["second"]],
-        "points": _points(row, _),
+        "points": _points(report, row, _),
     }
     sentence = text % {"memory": memory, "result": result}
     return sentence[:1].upper() + sentence[1:]
@@ -77,8 +83,25 @@ def first_pass_line(report: Json, _: Translate = str) -> str:
         return ""
     return _("While it was still learning (first pass, %(count)s tasks): %(points)s.") % {
         "count": row["tasks"],
-        "points": _points(row, _),
+        "points": _points(report, row, _),
     }
+
+
+def starting_playbook(protocol: Json) -> str | None:
+    """The playbook that the memory of Hansei was copied from, if any."""
+    playbook = protocol.get("playbook")
+    return playbook if playbook and SERVICE_ARMS.intersection(protocol["arms"]) else None
+
+
+def playbook_warning(protocol: Json, _: Translate = str) -> str:
+    """What is unknown about the starting playbook, or ""."""
+    playbook = starting_playbook(protocol)
+    if not playbook:
+        return ""
+    return _(
+        "STARTING PLAYBOOK: `%(playbook)s` may have learned from these tasks, those held out"
+        " included. Whether it has is unknown."
+    ) % {"playbook": playbook}
 
 
 def plan_line(report: Json, _: Translate = str) -> str:
@@ -104,6 +127,8 @@ def protocol_line(plan: Json, tasks: Json, primary: str, _: Translate = str) -> 
         "feedback": protocol["feedback"],
         "agent": plan["agent"] or _("none"),
     }
+    if playbook := starting_playbook(protocol):
+        setup += " " + _("Starting playbook: %(playbook)s.") % {"playbook": playbook}
     count = tasks["held_out" if primary == "held-out tasks" else "stream"]
     if primary == "stream after its first window":
         count -= plan["window"]
@@ -133,10 +158,13 @@ def _main_row(rows: list[Json]) -> Json | None:
     return min(with_none, key=lambda row: row["first"] != "hansei", default=None)
 
 
-def _points(row: Json, _: Translate) -> str:
+def _points(report: Json, row: Json, _: Translate) -> str:
+    """Without p if there are partial scores: it counts changes, whatever their size."""
+    numbers = {"points": signed(row["mean"]), "range": signed_range(row, _)}
+    if report.get("partial_scores"):
+        return _("%(points)s points; 95 %% interval %(range)s") % numbers
     return _("%(points)s points; 95 %% interval %(range)s; p %(p)s") % {
-        "points": signed(row["mean"]),
-        "range": signed_range(row, _),
+        **numbers,
         "p": text if (text := format_p(row["p"])).startswith("<") else f"= {text}",
     }
 

@@ -23,13 +23,14 @@ import hansei
 from hansei.cli.main import app
 from hansei.errors import EvaluationError
 from hansei.evaluation.agents import hide_variables
+from hansei.evaluation.html_report import format_html
 from hansei.evaluation.notes import find_notes
 from hansei.evaluation.report import build_report
 from hansei.evaluation.report_format import check_report, summarize_report, without_texts
 from hansei.evaluation.runner import Stopped
 from hansei.evaluation.statistics import paired_difference
 from hansei.evaluation.text_report import sections
-from hansei.evaluation.wording import first_pass_line, headline
+from hansei.evaluation.wording import first_pass_line, headline, plan_line
 from tests.support.cases import each_case
 from tests.support.evaluation_report import evaluation_report
 
@@ -243,6 +244,37 @@ def test_advice_is_not_said_to_be_never_cited_if_no_call_was_answered() -> None:
     assert any("ADVICE NEVER CITED" in note for note in find_notes(found))
     found["costs"] = [row | {"calls": 0} for row in found["costs"]]
     assert not any("ADVICE NEVER CITED" in note for note in find_notes(found))
+
+
+def test_report_names_the_starting_playbook_and_what_is_unknown_about_it() -> None:
+    """It was in no text, and held-out tasks were "kept out of learning" though learned from."""
+    found = evaluation_report(playbook="mine")
+    warning = "STARTING PLAYBOOK: `mine` may have learned from these tasks"
+    assert any(note.startswith(warning) for note in find_notes(found))
+    page = format_html(found)
+    for text in (headline(found), headline(summarize_report(found))):
+        assert "(starting playbook: mine)" in text
+        assert "kept out of learning in this run" in text
+    assert "Starting playbook: mine." in plan_line(found)
+    assert "(starting playbook: mine)" in page
+    assert "Starting playbook: mine." in page
+    empty = evaluation_report(playbook=None)
+    assert "tarting playbook" not in f"{headline(empty)} {plan_line(empty)}"
+    assert not any(note.startswith("STARTING") for note in find_notes(empty))
+    options = ("run", "--tasks", write_tasks(), "--held-out", "4", "--dry-run", "--playbook")
+    dry = " ".join(run(*options, "mine").output.split())
+    assert warning in dry
+    assert "Starting playbook: mine." in dry
+    without_service = run(*options, "mine", "--arms", "none,icl").output
+    assert "tarting playbook" not in without_service
+
+
+def test_notes_say_how_to_measure_and_keep_what_was_learned() -> None:
+    found = evaluation_report()
+    found["learning"] |= {"waiting": 2, "bullets": 3, "projects": ["eval-1"]}
+    notes = " ".join(find_notes(found))
+    assert "and the same tasks, `--seed` and `--held-out`" in notes
+    assert "To add bullets to a playbook that you have, run with `--playbook`" in notes
 
 
 def test_failed_call_is_retried() -> None:
@@ -472,8 +504,8 @@ def test_interval_and_exact_test_that_disagree_are_uncertain() -> None:
     report = {"comparisons": [row], "advice": [], "accuracy": accuracy}
     assert headline(report | {"primary": "held-out tasks"}) == (
         "It is uncertain whether advice from Hansei made a difference: of 12 tasks kept out of"
-        " learning, 100.0 % were right with it and 58.3 % without (+41.7 points; 95 % interval"
-        " +7.0 to +64.5; p = .062)."
+        " learning in this run, 100.0 % were right with it and 58.3 % without (+41.7 points;"
+        " 95 % interval +7.0 to +64.5; p = .062)."
     )
 
 

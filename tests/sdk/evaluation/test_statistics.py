@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import comb
 
 import pytest
@@ -16,8 +17,10 @@ from hansei.evaluation.statistics import (
     tasks_needed,
     wilson_interval,
 )
-from hansei.evaluation.text_report import _comparisons
+from hansei.evaluation.text_report import _comparisons, sections
+from hansei.evaluation.wording import first_pass_line, headline
 from tests.support.cases import each_case
+from tests.support.evaluation_report import evaluation_report
 
 
 @each_case(
@@ -101,6 +104,33 @@ def test_report_asks_for_more_tasks_only_without_a_result(
         "hansei − none: Tasks that changed: 13 in one direction, 0 in the other. p < .05 needs 6"
         " against 0. To see a difference of 5 points, 882 more tasks are needed (power 80 %)."
     ]
+
+
+def test_report_asks_for_no_number_of_tasks_if_none_changed() -> None:
+    """It was 244 for 10 tasks without a change, which followed from the two added pairs only."""
+    row = {"first": "hansei", "second": "none"} | asdict(paired_difference([1.0] * 10, [1.0] * 10))
+    (line,) = _comparisons({"advice": []}, [row], "held-out tasks", str).lines
+    assert "p < .05 needs 6 against 0." in line
+    assert "5 points" not in line
+
+
+def test_report_with_partial_scores_has_no_p_in_its_headline_and_names_the_test() -> None:
+    """It said "No difference is shown" and "p < .001": many small gains and a large loss."""
+    report = evaluation_report()
+    first, second = [0.52] * 29 + [0.0], [0.5] * 29 + [1.0]
+    row = report["comparisons"][0] | asdict(paired_difference(first, second))
+    report |= {"comparisons": [row], "first_pass": [row], "partial_scores": True}
+    assert row["p"] < 0.001
+    assert headline(report).startswith("No difference is shown")
+    for text in (headline(report), first_pass_line(report)):
+        assert "95 % interval" in text
+        assert "p <" not in text
+    shown = sections(report, on_page=True)
+    (differences, *_) = [each for each in shown if each.title.startswith("Differences")]
+    assert "p (sign test)" in differences.header
+    assert not any("p < .05 needs" in line for line in differences.lines)
+    (words,) = [dict(each.rows) for each in shown if each.title == "Words of this report"]
+    assert "whatever the size of the change" in words["p (sign test)"]
 
 
 @each_case(("others", "needed"), [(0, MIN_CHANGES), (1, 8), (2, 10), (10, 23)])
