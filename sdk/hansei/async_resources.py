@@ -457,8 +457,8 @@ class AsyncAnalyticsResource(AsyncResource):
         that a spreadsheet does not execute it.
 
         Args:
-            since: Start, included. Default: 30 days before `until`; for `improvement` the
-                Monday of the week 11 weeks before.
+            since: Start, included. Default: midnight (UTC) 30 days before `until`; for
+                `improvement` the Monday of the week 11 weeks before.
             until: End, excluded. Default: now.
             playbook: Default: all playbooks of the project.
             section: Name of a section, in its spelling.
@@ -3587,7 +3587,7 @@ class AsyncUsageResource(AsyncResource):
 
         Args:
             group_by: Sums are made for each combination of these values. Default: ['day'].
-            since: Start, included. Default: 30 days ago.
+            since: Start, included. Default: midnight (UTC) 30 days before `until`.
             until: End, excluded. Default: now.
             project_id: Project. Default: the project of the key, else `default`.
 

@@ -1145,8 +1145,10 @@ class AnalyticsAnswer(Model):
 
     question: Question
     title: str
-    since: str
-    until: str
+    since: str | None
+    """Null for a question without a period."""
+    until: str | None
+    """Null for a question without a period."""
     columns: list[str]
     """The names of the columns, in order."""
     rows: list[dict[str, Any]]

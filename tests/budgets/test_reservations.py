@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +18,7 @@ from memory_api.bootstrap import build_model_chain
 from memory_api.budgets.accounting import ModelAccounting
 from memory_api.budgets.reservations import period_end, period_start
 from memory_api.budgets.tables import BudgetReservationRow, BudgetRow, LLMCallRow
+from memory_api.core.ids import new_id
 from memory_api.llm.circuit_breaker import CircuitBreakers
 from memory_api.llm.errors import LLMOverBudget, LLMServerError, LLMUnpriced
 from memory_api.llm.port import LLM, LLMRequest, Message
@@ -322,3 +323,20 @@ async def test_run_is_postponed_for_budget_without_losing_attempt(
     assert run is not None
     assert (run.attempt_count, run.error["code"]) == (0, "budget_spent")
     assert stub.calls == []
+
+
+async def test_default_period_is_that_of_analytics(
+    api: Any, runtime: Runtime, tenant: TestTenant
+) -> None:
+    first = datetime.combine(datetime.now(UTC).date() - timedelta(days=30), time(), UTC)
+    call = {"provider": "openai", "model": "m", "purpose": "reflect", "status": "ok"}
+    async with runtime.sessions.for_tenant(tenant.id) as session:
+        for seconds in (0, 1):
+            created_at = first - timedelta(seconds=seconds)
+            row = LLMCallRow(tenant_id=tenant.id, id=new_id(), created_at=created_at, **call)
+            row.project_id, row.latency_ms = "default", 1
+            session.add(row)
+    (used,) = (await api.get("/api/v1/usage")).json()["items"]
+    (cost,) = (await api.get("/api/v1/analytics/costs")).json()["rows"]
+    assert (used["day"], used["call_count"]) == (cost["day"], cost["call_count"])
+    assert used["call_count"] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -15,19 +15,18 @@ from memory_api.analytics.questions import (
     MAX_ROWS,
     Question,
     QuestionFilter,
+    has_period,
     question_filters,
     question_title,
 )
 from memory_api.analytics.schemas import AnalyticsAnswer, QuestionInfo, QuestionPage
-from memory_api.api.deps import ProjectQuery, Reader, Session
+from memory_api.api.deps import ProjectQuery, Reader, Session, default_start
 from memory_api.api.problems import problems
 from memory_api.api.route import ApiRoute
 from memory_api.core.errors import InvalidRequest
 from memory_api.core.schemas import UtcDatetime
 
 router = APIRouter(prefix="/api/v1/analytics", tags=["analytics"], route_class=ApiRoute)
-
-DEFAULT_PERIOD = timedelta(days=30)
 
 
 @router.get("", summary="List the questions of analytics")
@@ -58,8 +57,8 @@ async def get_analytics(
     since: Annotated[
         UtcDatetime | None,
         Query(
-            description="Start, included. Default: 30 days before `until`; for `improvement` the "
-            "Monday of the week 11 weeks before."
+            description="Start, included. Default: midnight (UTC) 30 days before `until`; for "
+            "`improvement` the Monday of the week 11 weeks before."
         ),
     ] = None,
     until: Annotated[UtcDatetime | None, Query(description="End, excluded. Default: now.")] = None,
@@ -83,9 +82,10 @@ async def get_analytics(
     if sql and format == "csv":
         raise InvalidRequest("`sql` cannot be combined with `format=csv`.", field="sql")
     end = until or datetime.now(UTC)
+    is_weekly = question is Question.IMPROVEMENT
     filter = QuestionFilter(
         project=caller.resolve_project(project_id),
-        since=since or default_start(question, end),
+        since=since or (default_start(end, first_week) if is_weekly else default_start(end)),
         until=end,
         playbook=playbook,
         section=section,
@@ -105,23 +105,13 @@ async def get_analytics(
     return AnalyticsAnswer(
         question=question,
         title=question_title(question),
-        since=filter.since,
-        until=filter.until,
+        since=filter.since if has_period(question) else None,
+        until=filter.until if has_period(question) else None,
         columns=list(answer.columns),
         rows=[_to_object(answer.columns, row) for row in answer.rows],
         truncated=answer.truncated,
         sql=answer.statement if sql else None,
     )
-
-
-def default_start(question: Question, end: datetime) -> datetime:
-    """The start of the period of a question if nobody sets one. Raises `InvalidRequest`."""
-    try:
-        if question is Question.IMPROVEMENT:
-            return datetime.combine(first_week(end), time(), UTC)
-        return end - DEFAULT_PERIOD
-    except OverflowError:
-        raise InvalidRequest("`until` is too early.", field="until") from None
 
 
 def _to_object(columns: Any, row: Any) -> dict[str, Any]:

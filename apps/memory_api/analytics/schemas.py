@@ -48,8 +48,8 @@ class AnalyticsAnswer(ResponseModel):
 
     question: Question
     title: str
-    since: UtcDatetime
-    until: UtcDatetime
+    since: UtcDatetime | None = Field(description="Null for a question without a period.")
+    until: UtcDatetime | None = Field(description="Null for a question without a period.")
     columns: list[str] = Field(description="The names of the columns, in order.")
     rows: list[dict[str, Any]] = Field(description="One object per row: column → value.")
     truncated: bool = Field(description="Whether there are more rows than `limit`.")

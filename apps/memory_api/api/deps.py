@@ -5,9 +5,10 @@ the caller's tenant.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request
@@ -20,7 +21,7 @@ from memory_api.auth.fairness import BodyPace, WriteSlots
 from memory_api.auth.identity import Identity, KeyCache, KeyScope, parse_key
 from memory_api.auth.queries import get_valid_key, mark_key_used
 from memory_api.auth.rate_limits import OpenRequests, RateLimited, RateLimits, RefusalDelay
-from memory_api.core.errors import Forbidden, Unauthorized
+from memory_api.core.errors import Forbidden, InvalidRequest, Unauthorized
 from memory_api.core.log_context import bind_log_context
 from memory_api.core.pagination import Cursor
 from memory_api.core.settings import Settings
@@ -272,3 +273,18 @@ def require_whole_tenant(caller: Identity) -> None:
             f"This key is bound to project '{caller.project_id}'. "
             "This request needs a key of the whole tenant."
         )
+
+
+DEFAULT_PERIOD = timedelta(days=30)
+
+
+def default_start(
+    end: datetime, first_day: Callable[[datetime], date] = lambda end: end.date() - DEFAULT_PERIOD
+) -> datetime:
+    """The start of a period if nobody sets one: midnight (UTC) of its first day. Raises
+    `InvalidRequest`.
+    """
+    try:
+        return datetime.combine(first_day(end), time(), UTC)
+    except OverflowError:
+        raise InvalidRequest("`until` is too early.", field="until") from None

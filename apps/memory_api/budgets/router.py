@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated
 
@@ -16,6 +16,7 @@ from memory_api.api.deps import (
     ProjectQuery,
     Reader,
     Session,
+    default_start,
     project_filter,
     require_whole_tenant,
 )
@@ -40,8 +41,6 @@ from memory_api.core.schemas import UtcDatetime, body_example, split_commas
 from memory_api.tenants.audit_log import record_audit_event
 
 router = APIRouter(prefix="/api/v1", tags=["budgets"], route_class=ApiRoute)
-
-DEFAULT_USAGE_PERIOD = timedelta(days=30)
 
 GroupByQuery = Annotated[
     Sequence[UsageDimension],
@@ -95,7 +94,8 @@ async def list_usage(
     project_id: ProjectQuery,
     group_by: GroupByQuery = ("day",),
     since: Annotated[
-        UtcDatetime | None, Query(description="Start, included. Default: 30 days ago.")
+        UtcDatetime | None,
+        Query(description="Start, included. Default: midnight (UTC) 30 days before `until`."),
     ] = None,
     until: Annotated[UtcDatetime | None, Query(description="End, excluded. Default: now.")] = None,
 ) -> UsagePage:
@@ -105,7 +105,7 @@ async def list_usage(
     Failed attempts are included. A key bound to one project sees the calls of this project only.
     """
     dimensions = list(dict.fromkeys(group_by))
-    start = since or datetime.now(UTC) - DEFAULT_USAGE_PERIOD
+    start = since or default_start(until or datetime.now(UTC))
     filter = UsageFilter(start, until, project_filter(caller, project_id))
     if LESSON not in dimensions:
         rows = await sum_usage(session, dimensions, filter)

@@ -30,7 +30,9 @@ def show_analytics(
     question: Annotated[
         str | None, typer.Argument(help="A question. Without it, all questions are listed.")
     ] = None,
-    since: Annotated[str | None, typer.Option(help="ISO 8601 time. Default: 30 days ago.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="ISO 8601 time. Default: midnight (UTC) 30 days ago.")
+    ] = None,
     until: Annotated[str | None, typer.Option(help="ISO 8601 time. Default: now.")] = None,
     playbook: Annotated[str | None, typer.Option(help="Only this playbook.")] = None,
     section: Annotated[str | None, typer.Option(help="Only this section.")] = None,
@@ -69,8 +71,10 @@ def _print_questions(questions: list[QuestionInfo]) -> None:
 
 
 def _print_answer(answer: AnalyticsAnswer) -> None:
-    period = f"{answer.since[:10]} to {answer.until[:10]}"
-    print_text(f"{answer.title} ({period})", style="bold")
+    period = (
+        f" ({answer.since[:10]} to {answer.until[:10]})" if answer.since and answer.until else ""
+    )
+    print_text(f"{answer.title}{period}", style="bold")
     if not answer.rows:
         print_message("No rows found.")
         return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -15,6 +16,12 @@ from hansei.params import BudgetLimit
 
 budget_commands = typer.Typer(
     name="budget", help="Show and set the budgets for model calls.", no_args_is_help=True
+)
+
+DIMENSIONS = ("day", "provider", "model", "purpose", "project_id", "playbook", "lesson_id")
+COUNTS = (
+    *("call_count", "failed_count", "unpriced_count", "input_tokens", "cached_tokens"),
+    *("output_tokens", "cost_usd"),
 )
 
 
@@ -101,12 +108,22 @@ def show_usage(
             " lesson_id alone."
         ),
     ] = None,
-    since: Annotated[str | None, typer.Option(help="ISO 8601 time. Default: 30 days ago.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="ISO 8601 time. Default: midnight (UTC) 30 days ago.")
+    ] = None,
     project: Project = None,
 ) -> Output:
     """Show model calls, tokens and cost."""
-    rows = client.usage.list(cast(Any, by), since=since, project_id=project)
-    return listing(rows, "No model calls found.", each=_print_usage)
+    today = datetime.now(UTC).date()
+    # The default of the service, sent so that the printed period is the one of the rows.
+    first = since or str(today - timedelta(days=30))
+    rows = client.usage.list(cast(Any, by), since=first, project_id=project)
+    period = f"{first} to {today}"
+    return listing(
+        rows,
+        f"No model calls found ({period}).",
+        table=lambda found: _print_usage_of_period(found, period),
+    )
 
 
 def _print_budget(budget: Budget) -> None:
@@ -126,9 +143,15 @@ def _print_budget(budget: Budget) -> None:
     print_text(" · ".join(facts), style="red" if is_spent else "")
 
 
-def _print_usage(row: Usage) -> None:
-    names = ("day", "provider", "model", "purpose", "project_id", "playbook", "lesson_id")
-    keys = [value for name in names if (value := getattr(row, name))]
+def _print_usage_of_period(rows: Sequence[Usage], period: str) -> None:
+    print_text(period, style="bold")
+    for row in rows:
+        _print_usage([value for name in DIMENSIONS if (value := getattr(row, name))], row)
+    sums = {name: sum(getattr(row, name) for row in rows) for name in COUNTS}
+    _print_usage(["total"], Usage.from_json(sums))
+
+
+def _print_usage(keys: list[str], row: Usage) -> None:
     calls = format_count(row.call_count, "call")
     calls += f" ({row.failed_count} failed)" if row.failed_count else ""
     tokens = f"{row.input_tokens} tokens in ({row.cached_tokens} cached)"

@@ -41,7 +41,11 @@ async def test_answers(command: Command) -> None:
     lines = table.stdout.splitlines()
     assert lines[0].startswith("Which bullets gained the most")
     assert lines[2].startswith("support   mis-00005")
+    assert lines[0].endswith("(2025-07-01 to 2025-08-01)")
     assert "There are more rows." in table.stderr
+    for question in ("unit_costs", "contradictions"):
+        title = (await command(question, *JULY)).stdout.splitlines()[0]
+        assert title.endswith("?"), "all time: the period does not apply"
 
 
 async def test_formats(command: Command) -> None:

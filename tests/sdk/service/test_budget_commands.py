@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -52,7 +53,7 @@ async def test_budget_is_set_shown_changed_and_removed(command: Command) -> None
 async def test_usage_is_grouped_as_requested(
     command: Command, runtime: Runtime, tenant: TestTenant
 ) -> None:
-    assert "No model calls found." in (await command("usage")).output
+    assert "No model calls found (" in (await command("usage")).output
     async with runtime.sessions.for_tenant(tenant.id) as session:
         for purpose in ("reflect", "reflect", "curate"):
             session.add(
@@ -71,9 +72,12 @@ async def test_usage_is_grouped_as_requested(
                 )
             )
     lines = (await command("usage", "--by", "purpose", "--by", "model")).stdout.splitlines()
+    today = datetime.now(UTC).date()
     assert lines == [
+        f"{today - timedelta(days=30)} to {today}",
         "m · curate · 1 call · 100 tokens in (40 cached) · 10 out · $0.5000",
         "m · reflect · 2 calls · 200 tokens in (80 cached) · 20 out · $1.00",
+        "total · 3 calls · 300 tokens in (120 cached) · 30 out · $1.50",
     ]
     wrong = await command("usage", "--by", "color")
     assert (wrong.exit_code, "Must be 'day'" in wrong.output) == (1, True)
