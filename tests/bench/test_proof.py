@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,11 @@ def test_recorded_answers_are_scored_as_the_results_say() -> None:
     assert make_report().text() == (RESULTS / "proof.md").read_text("utf8")
 
 
+def rounded(value: Any) -> Any:
+    """The last digits of a sum differ between versions of Python."""
+    return json.loads(json.dumps(value), parse_float=lambda number: round(float(number), 9))
+
+
 @pytest.mark.parametrize(("line", "archive"), [(0, "e43"), (1, "c25")])
 def test_reports_of_the_demo_are_those_of_the_recordings(
     line: int, archive: str, tmp_path: Path
@@ -30,4 +36,4 @@ def test_reports_of_the_demo_are_those_of_the_recordings(
     report = json.loads(json.dumps(build_report(tmp_path)))
     report["learning"]["projects"] = []
     report["about"] = shown["about"]
-    assert shown == report | {"notes": find_notes(report)}
+    assert rounded(shown) == rounded(report | {"notes": find_notes(report)})

@@ -269,7 +269,7 @@ def test_logged_failure_has_no_secret() -> None:
     )
     logged, raised = done.stderr.split("Traceback", 2)[1:]
     assert "Incorrect API key" in logged
-    assert "a1B2c3D4" not in logged
+    assert "a1B2c3D4" * 6 not in logged, "Python 3.13 shows the source of the program, too"
     assert "a1B2c3D4" in raised  # what the program itself prints
 
 

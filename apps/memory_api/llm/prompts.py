@@ -75,7 +75,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
                 conversation""",
             "grace/answer": """schema bullets context sources query question person
                 conversation""",
-            "grace/judge": "schema sources query answer person conversation",
+            "grace/judge": "schema sources others query answer person conversation",
             "grace/act": "schema tools query observations iterations person conversation",
             "retrieval/prompt_block": "key_points",
         }.items()
