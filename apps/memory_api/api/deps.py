@@ -278,8 +278,12 @@ def require_whole_tenant(caller: Identity) -> None:
 DEFAULT_PERIOD = timedelta(days=30)
 
 
+def _first_of_default_period(end: datetime) -> date:
+    return end.date() - DEFAULT_PERIOD
+
+
 def default_start(
-    end: datetime, first_day: Callable[[datetime], date] = lambda end: end.date() - DEFAULT_PERIOD
+    end: datetime, first_day: Callable[[datetime], date] = _first_of_default_period
 ) -> datetime:
     """The start of a period if nobody sets one: midnight (UTC) of its first day. Raises
     `InvalidRequest`.

@@ -175,9 +175,7 @@ def search_again(
     """
     searches = [row for row in rows if row.spec["action"] in SEARCH_ACTIONS]
     count = agent_run.options.get(SEARCHED_AGAIN, 0)
-    if not words or words in {row.spec["query"] for row in searches}:
-        return None
-    if len(rows) >= MAX_STEPS:
+    if not words or words in {row.spec["query"] for row in searches} or len(rows) >= MAX_STEPS:
         return None
     if count >= leg.config.executor.max_replans or (count and not _finds_more(searches)):
         return None

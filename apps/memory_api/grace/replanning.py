@@ -136,10 +136,11 @@ async def make_replan(
             titles = _found_titles(state)
         if not why.feedback and " ".join([query, *titles]) in (context.query, *context.searched):
             return ReplanResult("abort", None)  # the plan would be the same again
-    kept = _kept_steps(why, state) if strategy == "partial" else []
+    is_partial = strategy == "partial"
+    kept = _kept_steps(why, state) if is_partial else []
     has_answers = any(step.action not in SEARCH_ACTIONS for step in kept)
     finished = [step.step_id for step in kept] if has_answers else []
-    situation = _describe(why, state, context, finished, keep=strategy == "partial")
+    situation = _describe(why, state, context, finished, keep=is_partial)
     made = await create_plan(
         replace(
             context,
@@ -155,9 +156,7 @@ async def make_replan(
     made = made.model_copy(
         update={"original_query": context.query, "requires_confirmation": confirm}
     )
-    if strategy == "full":
-        return ReplanResult("full", made)
-    return _merge(kept, made)
+    return _merge(kept, made) if is_partial else ReplanResult("full", made)
 
 
 def _add_words_of_person(why: ReplanContext, context: PlanningContext) -> str:

@@ -52,7 +52,7 @@ class UpkeepSchedule:
         leaves the mark. Opens a transaction of its own, at most every two minutes per tenant.
 
         A failure is logged only: on a standby or a full disk, requests that only read still work.
-        Raises `NoFreeConnection`: the caller would wait for a connection once more.
+        Raises `NoFreeConnection`: the caller would wait for a connection again.
         """
         now = self._clock()
         if now - self._marked_at.get(tenant_id, float("-inf")) < REMARK_SECONDS:

@@ -177,16 +177,15 @@ def import_playbook(
         )
     notes: list[str] = []
     current, version = _current_bullets(client, name, project)
-    replaces = True
+    replaces = kind not in FOREIGN_FORMATS
     content: bytes | dict[str, object] = data
-    if kind in FOREIGN_FORMATS:
+    if not replaces:
         bullets, duplicates = merge_lessons(current, parse_lessons(text, kind))
         content = {"bullets": bullets}
         if_match = version if if_match is None else if_match
         reason = reason or f"imported from {kind}"
         added = format_count(len(bullets) - len(current), "lesson")
         notes.append(f"{added} added, {duplicates} already known.")
-        replaces = False
     result = client.playbooks.replace(
         name, content, if_match=if_match, reason=reason, project_id=project
     )

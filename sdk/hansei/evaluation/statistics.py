@@ -113,8 +113,7 @@ def tasks_needed(differences: Sequence[float], *, delta: float = 0.05) -> int:
     """How many tasks show a mean difference of `delta` at p < .05 with a power of 80 %, if as many
     tasks differ as in these `differences`.
     """
-    squares = (sum(v * v for v in differences) + 1) / (len(differences) + 2)  # as in `_variance`
-    spread = max(squares, delta) - delta**2
+    spread = max(_mean_square(differences), delta) - delta**2
     return ceil((Z95 + Z_POWER) ** 2 * spread / delta**2)
 
 
@@ -124,6 +123,10 @@ def format_p(p: float) -> str:
 
 def _variance(values: Sequence[float]) -> float:
     """Variance of the differences with the two pairs of Agresti & Min."""
-    n = len(values) + 2
-    mean = sum(values) / n
-    return (sum(v * v for v in values) + 1) / n - mean * mean
+    mean = sum(values) / (len(values) + 2)
+    return _mean_square(values) - mean * mean
+
+
+def _mean_square(values: Sequence[float]) -> float:
+    """The mean of the squared differences. Agresti & Min add two pairs, one of which differs."""
+    return (sum(v * v for v in values) + 1) / (len(values) + 2)

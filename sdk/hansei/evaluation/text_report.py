@@ -16,6 +16,7 @@ from hansei.evaluation.wording import (
     is_unused,
     percent,
     percent_range,
+    shown_direction,
     signed,
     signed_range,
 )
@@ -88,8 +89,7 @@ def _comparisons(report: Json, comparisons: Sequence[Json], phase: str, _: Trans
         pair = _pair(row)
         rows.append([pair, str(row["tasks"]), signed(row["mean"]), signed_range(row, _),
                      format_p(row["p"]), str(row["better"]), str(row["worse"])])  # fmt: skip
-        is_clear = row["p"] < 0.05 and (row["low"] > 0 or row["high"] < 0)
-        if not is_clear and not is_unused(report, row["first"]):
+        if not shown_direction(row) and not is_unused(report, row["first"]):
             lines += [f"{pair}: {text}" for text in [_needed(row, _)] if text]
     lines += _changes_by_failed_calls(comparisons, _)
     header = (

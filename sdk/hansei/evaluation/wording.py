@@ -40,9 +40,10 @@ def headline(report: Json, _: Translate = str) -> str:
         memory = text % {"memory": memory, "playbook": playbook}
     if is_unused(report, arm):
         return _("Nothing was measured: the agent never got %(memory)s.") % {"memory": memory}
-    if row["p"] < 0.05 and row["low"] > 0:
+    direction = shown_direction(row)
+    if direction > 0:
         text = _("%(memory)s helped: %(result)s.")
-    elif row["p"] < 0.05 and row["high"] < 0:
+    elif direction < 0:
         text = _("%(memory)s did harm: %(result)s.")
     elif row["low"] > 0 or row["high"] < 0:
         text = _("It is uncertain whether %(memory)s made a difference: %(result)s.")
@@ -63,6 +64,13 @@ def headline(report: Json, _: Translate = str) -> str:
     }
     sentence = text % {"memory": memory, "result": result}
     return sentence[:1].upper() + sentence[1:]
+
+
+def shown_direction(row: Json) -> int:
+    """1 or -1 if a difference counts as shown: p is below .05 and the interval leaves out 0. Else
+    0.
+    """
+    return ((row["low"] > 0) - (row["high"] < 0)) * (row["p"] < 0.05)
 
 
 def _no_comparison(report: Json, _: Translate) -> str:

@@ -18,6 +18,7 @@ from hansei.evaluation.wording import (
     percent,
     percent_range,
     plan_line,
+    shown_direction,
 )
 from memory_api.api.deps import Reader, Session, Writer
 from memory_api.console.charts import Chart, Series, draw_chart
@@ -38,7 +39,6 @@ router = APIRouter(prefix="/console/evaluations", route_class=ConsoleRoute, incl
 
 PAGE_SIZE = 20
 MAX_TASK_IDS = 2_000
-MAX_P = 0.05
 
 
 @router.get("")
@@ -99,9 +99,10 @@ async def _describe_newest(
     for row in report["comparisons"]:
         if (row["first"], row["second"]) == ("hansei", "icl"):
             text = N_("It is not shown whether advice or earlier attempts in the prompt do better.")
-            if row["p"] < MAX_P and row["low"] > 0:
+            direction = shown_direction(row)
+            if direction > 0:
                 text = N_("Advice did better than earlier attempts in the prompt.")
-            elif row["p"] < MAX_P and row["high"] < 0:
+            elif direction < 0:
                 text = N_("Earlier attempts in the prompt did better than advice.")
             sentences.append(translate(text))
     for row in report["controls"]:

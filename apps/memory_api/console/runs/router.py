@@ -26,6 +26,8 @@ from memory_api.console.runs.results import (
 )
 from memory_api.console.visit import Visit
 from memory_api.core.pagination import to_page
+from memory_api.grace.corrections import CORRECTION
+from memory_api.grace.interventions import AGENT
 from memory_api.grace.tables import AgentRunRow
 from memory_api.runs import queries
 from memory_api.runs.router import get_run, list_runs, retry_run, run_response
@@ -37,7 +39,7 @@ PAGE_SIZE = 50
 STATES = ("queued", "running", "done", "failed", "dead")
 LIVE_STATES = ("queued", "running")
 RETRIABLE_STATES = ("failed", "dead")
-QUESTIONS = ("agent", "agent_correction")
+QUESTIONS = (AGENT, CORRECTION)
 """Kinds of runs that work on a question."""
 
 

@@ -50,8 +50,8 @@ MAX_CONTEXT_TOKENS = 4_000
 UNTRUSTED = 0.3
 """The highest self-evaluation of a judge that found support where there is none."""
 UNCOMPARED = 0.4
-"""The highest self-evaluation of a judge whose support cannot be compared by words: the answer is
-in another script than its sources.
+"""The highest self-evaluation of an answer that nobody could compare: it is in another script than
+its sources, or the model gave no usable verdict.
 """
 SUPPORT_SHARE = 0.6
 """Share of the words of a claim that a source must have, for the rules to count it as supported."""
