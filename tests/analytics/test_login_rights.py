@@ -170,5 +170,7 @@ async def test_login_without_tenant_sees_nothing(
         assert await superuser.fetchval(VISIBLE) == 0
     finally:
         await superuser.execute("reset role")
-        await superuser.execute("update analytics.logins set role_name = $1", name)
+        await superuser.execute(
+            "update analytics.logins set role_name = $1 where role_name = 'x'", name
+        )
         await superuser.close()
