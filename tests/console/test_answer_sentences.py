@@ -45,7 +45,7 @@ SENTENCES: list[tuple[Question, list[dict[str, Any]], str]] = [
     (
         Question.COVERAGE,
         [{"retrieval_count": 8, "strong_count": 1, "weak_count": 5, "unmatched_count": 2}],
-        "75 % of 8 queries found a bullet that fits: 1 with a strong match (a score of 0.45 or more), 5 with a weak one (0.25 or more). 2 found none: a lesson is missing, or its words are too far from the query.",
+        "75 % of 8 queries found a bullet: for 1 it fits (a score of 0.45 or more), for 5 in part, sharing some words or meaning (0.25 or more). 2 found none: a lesson is missing, or its words are too far from the query.",
     ),
     (
         Question.ERROR_CATEGORIES,

@@ -299,6 +299,12 @@ async def test_traces_are_searched_by_words_of_their_task(owner_of, api) -> None
     assert "The newest 5,000 traces are searched." in listed
 
 
+async def test_playbook_that_does_not_exist_is_named_as_such(owner_of) -> None:
+    page = (await owner_of.get("/console/traces?playbook=nope")).text
+    assert "There is no playbook nope" in page
+    assert '<option value="nope"' not in page
+
+
 async def test_trace_shows_its_conflict(owner_of, api, runtime, tenant) -> None:
     said = {"event_type": "llm_response", "content": "The total is 41."}
     body = {"outcome": "success", "ground_truth": 42, "match": "number", "events": [said]}
@@ -467,6 +473,8 @@ async def test_costs_and_budgets(owner_of, console, tenant, api) -> None:
     ).is_redirect
     page = (await owner_of.get("/console/costs")).text
     assert "$5.00" in page
+    assert "$0.00 so far this month" in page
+    assert "Each day · all projects · reflection: $0.00 of $5.00 spent." in page
     reader = await console(tenant.keys["read"])
     assert (await reader.send("/console/costs/budgets", **fields)).status_code == 403
     wrong = await owner_of.send("/console/costs/budgets", period="day", limit_usd="much")
@@ -515,7 +523,7 @@ async def test_key_is_shown_once_and_revoked(owner_of, console, tenant) -> None:
     assert revoke
     assert (await owner_of.send(revoke[1])).status_code == 303
     page = (await owner_of.get("/console/keys")).text
-    assert re.search(r"Keys: \d+ not revoked, of these \d+ never used; 1 revoked\.", page)
+    assert re.search(r"Keys that work: \d+; \d+ of them were never used\. Revoked: 1\.", page)
     assert (await user.get("/console")).status_code == 303
 
 
@@ -593,7 +601,7 @@ async def test_person_watches_and_retries_runs_in_browser(
     await page.goto(f"{live}/console/runs/{run.id}?project={run.project_id}")
     await expect(page.locator("#run .badge").first).to_have_text("queued")
     await kill_run(runtime, tenant, run.id)
-    await expect(page.locator("#run .badge").first).to_have_text("dead")
+    await expect(page.locator("#run .badge").first).to_have_text("failed on every attempt")
     await page.get_by_role("button", name="Retry").click()
     await expect(page.get_by_text("The run is queued again.")).to_be_visible()
     await expect(page.locator("#run .badge").first).to_have_text("queued")
@@ -619,10 +627,18 @@ async def test_collections_are_created_filled_and_emptied(owner_of, agent: Agent
     made = await owner_of.send("/console/collections", name="faq", description="Questions")
     address = made.headers["location"]
     assert address.endswith("/console/collections/faq")
+    long = await owner_of.send("/console/collections", name="x" * 5_000, description="Kept text")
+    assert long.status_code == 422
+    field = re.search(r'name="name" value="(x+)".*?At most 128 characters\.', long.text, re.DOTALL)
+    assert field, "the error is at the field"
+    assert len(field[1]) == 5_000
+    assert "Kept text" in long.text
     again = await owner_of.send("/console/collections", name="faq", description="Kept text")
     assert again.status_code == 409
     assert "Kept text" in again.text
     assert "No document yet" in (await owner_of.get(address)).text
+    long = await owner_of.send(f"{address}/documents", title="t" * 201, text="Kept text")
+    assert "Title: At most 200 characters." in long.text
     wrong = await owner_of.send(f"{address}/documents", title="", text="Kept text")
     assert wrong.status_code == 422
     assert "Kept text" in wrong.text

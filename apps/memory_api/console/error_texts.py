@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,6 +43,7 @@ MISSING: Mapping[str, str] = {
 """Part of an address → what is wrong if it is no ID."""
 NO_PAGE = N_("There is no such page.")
 NO_NUMBER = N_("Must be a number, such as 2.50.")
+TOO_LONG = N_("At most %(count)s characters.")
 KNOWN_ERRORS = (
     N_("Playbook not found."),
     N_("Trace not found."),
@@ -64,6 +66,8 @@ KNOWN_ERRORS = (
 
 def describe_form_error(item: Mapping[str, Any], message: str) -> str:
     """The message of an error of pydantic, for people."""
+    if item["type"] == "string_too_long":
+        return TOO_LONG % {"count": item["ctx"]["max_length"]}
     return NO_NUMBER if item["type"] == "float_parsing" else message
 
 
@@ -71,5 +75,14 @@ def explain(text: str, translation: Translation) -> str:
     """The text of an error, with the label of the field that it begins with, if it is known."""
     label, separator, message = text.partition(": ")
     if separator and label in FIELD_LABELS.values():
-        return f"{translation.gettext(label)}: {translation.gettext(message)}"
-    return translation.gettext(text)
+        return f"{translation.gettext(label)}: {_translate(message, translation)}"
+    return _translate(text, translation)
+
+
+def _translate(text: str, translation: Translation) -> str:
+    """A text that is known, also one that is known with another number."""
+    found, number = translation.gettext(text), re.search(r"\d+", text)
+    if found != text or number is None:
+        return found
+    pattern = text.replace(number[0], "%(count)s", 1)
+    return translation.gettext(pattern).replace("%(count)s", number[0])

@@ -280,23 +280,28 @@ async def sum_verdicts(session: AsyncSession, project: str) -> dict[str, Any]:
 
 
 async def sum_work(session: AsyncSession, project: str) -> Any:
-    """The work of a project: `queued_count`, `running_count`, `oldest_at` of the queued runs, and
-    `dead_count` of at most 1,000 runs that failed on every attempt. Without questions: one that
-    waits for a person has a queued run for its deadline.
+    """The work of a project: `queued_count`, `running_count`, `oldest_at` of the queued runs,
+    `started_at` of the longest one, and `dead_count` and `failed_count`, each of at most 1,000
+    runs. What waits has no questions: one that waits for a person has a queued run for its
+    deadline.
     """
     run, tenant = RunRow, current_tenant_id(session)
-    dead = (
-        select(run.id)
-        .where(run.tenant_id == tenant, run.project_id == project, run.state == "dead")
-        .limit(MAX_COUNTED_RUNS)
-        .subquery()
-    )
-    queued = run.state == "queued"
+
+    def count_ended(state: str) -> Any:
+        ended = select(run.id).where(
+            run.tenant_id == tenant, run.project_id == project, run.state == state
+        )
+        some = ended.limit(MAX_COUNTED_RUNS).subquery()
+        return select(func.count()).select_from(some).scalar_subquery().label(f"{state}_count")
+
+    queued, running = run.state == "queued", run.state == "running"
     statement = select(
         func.count().filter(queued).label("queued_count"),
-        func.count().filter(run.state == "running").label("running_count"),
+        func.count().filter(running).label("running_count"),
         func.min(run.created_at).filter(queued).label("oldest_at"),
-        select(func.count()).select_from(dead).scalar_subquery().label("dead_count"),
+        func.min(run.started_at).filter(running).label("started_at"),
+        count_ended("dead"),
+        count_ended("failed"),
     ).where(
         run.tenant_id == tenant,
         run.project_id == project,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hansei._model import Json
@@ -33,6 +33,8 @@ class Section:
     header: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     lines: Sequence[str] = ()
+    is_detail: bool = False
+    """Not needed to know whether the memory helped."""
 
 
 def sections(
@@ -47,12 +49,14 @@ def sections(
     """
     phase, first_pass = report["primary"], "stream"
     decides = _(PRIMARY_LABELS[phase])
-    made = [
+    results = [
         _accuracy(report, decides, _),
-        _words(report, _) if on_page else _curve(report, _),
+        *([] if on_page else [_curve(report, _)]),
         _comparisons(report, report["comparisons"], decides, _),
         _changed_tasks(report, _, max_ids),
         _controls(report, _, max_ids),
+    ]
+    details = [
         _comparisons(report, report.get("first_pass", []), _(PRIMARY_LABELS[first_pass]), _),
         _groups(report, decides, _),
         _advice(report, _),
@@ -61,7 +65,9 @@ def sections(
         _costs(report, _),
         _learning(report, _),
         _gains(report, _),
+        *([_words(report, _)] if on_page else []),
     ]
+    made = [*results, *(replace(section, is_detail=True) for section in details)]
     return [section for section in made if section.rows or section.lines]
 
 
@@ -101,7 +107,7 @@ def _comparisons(report: Json, comparisons: Sequence[Json], phase: str, _: Trans
 
 def _changed_tasks(report: Json, _: Translate, max_ids: int) -> Section:
     rows = [
-        [_pair(r), *(_ids(r[n], _, max_ids) or _("none") for n in ("became_right", "became_wrong"))]
+        [_pair(r), *(_ids(r[n], _, max_ids) or "–" for n in ("became_right", "became_wrong"))]
         for r in report["comparisons"]
         if r["became_right"] or r["became_wrong"]
     ]
@@ -193,7 +199,7 @@ def _gain(value: Json | None, _: Translate) -> str:
 def _controls(report: Json, _: Translate, max_ids: int) -> Section:
     rows = [
         [_pair(r), str(r["tasks"]), signed(r["mean"]), signed_range(r, _),
-         format_p(r["p"]), _ids(r["became_wrong"], _, max_ids) or _("none")]
+         format_p(r["p"]), _ids(r["became_wrong"], _, max_ids) or "–"]
         for r in report["controls"]
     ]  # fmt: skip
     lines = [_("Of the first pass and the held-out tasks, without calls that failed.")]

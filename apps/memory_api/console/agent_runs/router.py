@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 
 from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.collections.router import list_collections
-from memory_api.console.forms import validate_body
+from memory_api.console.forms import SentForm, validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.paging import Paging, Place, PlaceQuery
 from memory_api.console.queries import count_in_project, count_questions
@@ -57,8 +57,8 @@ async def show_agent_runs(
         "agent_runs/list.html",
         page=page,
         paging=await _count_pages(visit, session, place, page.next_cursor),
-        asked={},
-        problem="",
+        form=SentForm({}),
+        error=None,
         **await _load_surroundings(visit, session, runtime, caller),
     )
 
@@ -108,8 +108,8 @@ async def ask_agent(
             status=error.status,
             page=page,
             paging=await _count_pages(visit, session, Place(), page.next_cursor),
-            asked={name: form.text(name) for name in ("query", "playbook", "collections")},
-            problem=error.detail,
+            form=form,
+            error=error,
             **around,
         )
     return RedirectResponse(visit.link("agent-runs", str(run.id)), 303)

@@ -147,9 +147,9 @@ def _coverage(answer: AnswerRows) -> str:
         answer.total(f"{name}_count") for name in ("retrieval", "strong", "weak", "unmatched")
     )
     text = N_(
-        "%(share)s of %(count)s queries found a bullet that fits: %(strong)s with a strong match "
-        "(a score of %(high)s or more), %(weak)s with a weak one (%(low)s or more). %(unmatched)s "
-        "found none: a lesson is missing, or its words are too far from the query."
+        "%(share)s of %(count)s queries found a bullet: for %(strong)s it fits (a score of %(high)s"
+        " or more), for %(weak)s in part, sharing some words or meaning (%(low)s or more)."
+        " %(unmatched)s found none: a lesson is missing, or its words are too far from the query."
     )
     return answer.sentence(
         text,

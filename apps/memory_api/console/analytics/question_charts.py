@@ -127,9 +127,9 @@ FORMS: Mapping[Question, ChartForm] = {
     Question.COVERAGE: ChartForm(
         "day",
         {
-            "strong_count": N_("Strong match"),
-            "weak_count": N_("Weak match"),
-            "unmatched_count": N_("No match"),
+            "strong_count": N_("Fits"),
+            "weak_count": N_("Fits in part"),
+            "unmatched_count": N_("None fits"),
         },
     ),
     Question.COSTS: ChartForm("day", _COST, is_usd=True),

@@ -20,6 +20,7 @@ from memory_api.collections.router import (
 )
 from memory_api.collections.schemas import CreateCollectionRequest
 from memory_api.collections.tables import CollectionRow
+from memory_api.console.error_texts import TOO_LONG
 from memory_api.console.forms import SentForm, validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.paging import Place, PlaceQuery
@@ -32,6 +33,7 @@ router = APIRouter(prefix="/console/collections", route_class=ConsoleRoute, incl
 
 PAGE_SIZE = 50
 LIVE_STATES = ("queued", "running", "deleting")
+MAX_TITLE_LENGTH = 200
 
 
 @router.get("")
@@ -116,14 +118,17 @@ async def add_document(
     name: str, visit: CurrentVisit, runtime: RuntimeDep, caller: Writer, form: Form
 ) -> Response:
     """Add a text. Files are added with `hansei collection add` or over HTTP."""
-    text, title = form.text("text"), form.text("title")[:200]
+    text, title = form.text("text"), form.text("title")
 
     async def stream() -> AsyncIterator[bytes]:
         yield text.encode()
 
     try:
         if not text or not title:
-            raise InvalidRequest("Write a title and a text.", field="title" if text else "text")
+            raise InvalidRequest("Write a title and a text.", field="text" if title else "title")
+        if len(title) > MAX_TITLE_LENGTH:
+            too_long = TOO_LONG % {"count": MAX_TITLE_LENGTH}
+            raise InvalidRequest(f"Title: {too_long}", field="title")
         await upload_document(
             runtime,
             caller.tenant_id,

@@ -12,7 +12,7 @@ from memory_api.budgets.queries import lock_budgets
 from memory_api.budgets.router import list_budgets, list_usage, replace_budgets
 from memory_api.budgets.schemas import BudgetLimit, Purpose, ReplaceBudgetsRequest, Usage
 from memory_api.console.charts import Chart, Series, draw_chart
-from memory_api.console.days import MONTH_DAYS, last_days, midnight
+from memory_api.console.days import MONTH_DAYS, last_days, midnight, today
 from memory_api.console.forms import validate_body
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.rendering import format_short_day, format_usd, render_page
@@ -31,11 +31,15 @@ async def show_costs(
     groups = ("day", "purpose", "model", "playbook")
     since = midnight(last_days(MONTH_DAYS)[0])
     usage = (await list_usage(session, caller, visit.project, groups, since)).items
+    month = midnight(today().replace(day=1))
+    this_month = (await list_usage(session, caller, visit.project, ("purpose",), month)).items
     budgets = await list_budgets(session, caller)
     return render_page(
         visit,
         "costs/costs.html",
         chart=_draw_costs(visit, usage),
+        month_start=month,
+        month_cost=sum(item.cost_usd for item in this_month),
         total=sum(item.cost_usd for item in usage),
         calls=sum(item.call_count for item in usage),
         unpriced=sum(item.unpriced_count for item in usage),

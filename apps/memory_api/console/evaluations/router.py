@@ -11,6 +11,7 @@ from hansei._model import Json
 from hansei.evaluation.notes import find_gaps, find_notes
 from hansei.evaluation.text_report import sections
 from hansei.evaluation.wording import (
+    MEMORIES,
     Translate,
     curve_line,
     first_pass_line,
@@ -54,6 +55,7 @@ async def show_evaluations(
         page=page,
         headlines={item.id: headline(item.summary, translate) for item in page.items},
         newest=await _describe_newest(session, caller, page, translate) if place.is_first else "",
+        arms=_explain_arms([item.summary for item in page.items], translate),
         gaps={item.id: _describe_gaps(item.summary, translate) for item in page.items},
         accuracies={item.id: _describe_accuracy(item.summary, translate) for item in page.items},
         paging=place.followed_by(page.next_cursor, total, PAGE_SIZE),
@@ -71,10 +73,11 @@ async def show_evaluation(
         visit,
         "evaluations/report.html",
         found=found,
-        headline=headline(report, translate),
+        findings=_describe_findings(report, translate),
         first_pass=first_pass_line(report, translate),
         notes=find_notes(report, translate),
         plan=plan_line(report, translate),
+        arms=_explain_arms([report], translate),
         curve=_draw_curve(report, visit.translation),
         sections=sections(report, translate, max_ids=MAX_TASK_IDS, on_page=True),
     )
@@ -91,12 +94,20 @@ async def delete_evaluation(
 async def _describe_newest(
     session: Session, caller: Reader, page: EvaluationReportPage, translate: Translate
 ) -> str:
-    """What the newest report found, against earlier attempts in the prompt and on controls."""
     if not page.items:
         return ""
     report = (await get_evaluation_report(page.items[0].id, session, caller)).report
-    sentences = [translate(N_("The newest report:")), headline(report, translate)]
+    text = N_("The newest report:")
+    return f"{translate(text)} {_describe_findings(report, translate)}"
+
+
+def _describe_findings(report: Json, translate: Translate) -> str:
+    """What a report found, against no advice, earlier attempts in the prompt, and on controls."""
+    sentences = [headline(report, translate)]
     for row in report["comparisons"]:
+        if (row["first"], row["second"]) == ("hansei", "none"):
+            text = N_("Tasks that changed with advice: %(better)s better, %(worse)s worse.")
+            sentences.append(translate(text) % {"better": row["better"], "worse": row["worse"]})
         if (row["first"], row["second"]) == ("hansei", "icl"):
             text = N_("It is not shown whether advice or earlier attempts in the prompt do better.")
             direction = shown_direction(row)
@@ -110,6 +121,13 @@ async def _describe_newest(
             text = N_("Controls: of %(tasks)s tasks, %(worse)s became wrong with advice.")
             sentences.append(translate(text) % {"tasks": row["tasks"], "worse": row["worse"]})
     return " ".join(sentences)
+
+
+def _explain_arms(summaries: list[Json], translate: Translate) -> str:
+    """The arms of reports and what each gives to the agent."""
+    arms = dict.fromkeys(row["arm"] for each in summaries for row in each["accuracy"])
+    texts = {arm: MEMORIES.get(arm, "the agent alone") for arm in arms}
+    return "; ".join(f"`{arm}`: {translate(text)}" for arm, text in texts.items())
 
 
 def _describe_gaps(summary: Json, translate: Translate) -> list[str]:

@@ -39,8 +39,8 @@ KINDS = {
 LEARNING = ("evaluate", "reflect", "curate", "apply", "trajectory", "transcript", "workflow")
 ANSWERS = ("agent", "agent_correction", "chunk")
 GROUPS = {
-    "": (N_("what came out"), (*LEARNING, *ANSWERS)),
-    "learning": (N_("learning, also without a result"), LEARNING),
+    "": (N_("learning, questions, documents"), (*LEARNING, *ANSWERS)),
+    "learning": (N_("learning, with every evaluation"), LEARNING),
     "answers": (N_("questions and documents"), ANSWERS),
     "messages": (N_("webhooks and alerts"), ("webhook", "budget_alert")),
     "housekeeping": (

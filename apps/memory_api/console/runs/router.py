@@ -15,7 +15,13 @@ from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.console.forms import require_one_of
 from memory_api.console.pages import ConsoleRoute, CurrentVisit
 from memory_api.console.paging import PlaceQuery
-from memory_api.console.queries import count_rows, load_questions, load_tasks, sum_work
+from memory_api.console.queries import (
+    count_questions,
+    count_rows,
+    load_questions,
+    load_tasks,
+    sum_work,
+)
 from memory_api.console.rendering import render_page
 from memory_api.console.runs.kinds import GROUPS, KINDS
 from memory_api.console.runs.results import (
@@ -69,6 +75,7 @@ async def show_runs(
         "runs/rows.html" if visit.is_partial else "runs/list.html",
         page=page,
         work=await sum_work(session, visit.project),
+        waiting_count=(await count_questions(session, visit.project)).waiting,
         tasks=traces,
         questions=await _load_questions(session, page.items),
         lessons={run.id: count_traces(run) for run in page.items},

@@ -100,7 +100,7 @@ async def save_statement(
         async with runtime.sessions.for_tenant(caller.tenant_id) as session:
             await upsert_saved_statement(session, name, statement, current_actor())
     except HanseiError as error:
-        return await _sql_page(visit, runtime, statement=statement, error=error)
+        return await _sql_page(visit, runtime, statement=statement, name=name, error=error)
     return await _sql_page(visit, runtime, statement=statement, done="saved")
 
 
@@ -151,6 +151,7 @@ async def _sql_page(
     runtime: Runtime,
     *,
     statement: str | None = None,
+    name: str = "",
     saved: UUID | None = None,
     view: Question | None = None,
     result: StatementResult | None = None,
@@ -167,7 +168,7 @@ async def _sql_page(
         "tenant": shlex.quote(tenant),
         "statements": statements,
         "views": [(question, question_title(question)) for question in Question],
-        "name": chosen.name if chosen else "",
+        "name": chosen.name if chosen else name,
         "seconds": STATEMENT_SECONDS,
         "limits": (MAX_SHOWN_ROWS, MAX_CSV_ROWS),
         "result": result,

@@ -90,14 +90,18 @@ async function sendForm(form, submitter) {
   document.title = answer.title;
   document.querySelector("main").replaceWith(main);
   start(main);
-  scrollTo(0, 0);
+  const wrong = main.querySelector("[autofocus]");
+  if (wrong) wrong.focus();
+  else scrollTo(0, 0);
 }
 
 function showProblem(form, notice) {
-  for (const old of form.querySelectorAll(":scope > .notice")) old.remove();
+  for (const old of form.querySelectorAll(".notice.bad")) old.remove();
   for (const field of form.elements) field.removeAttribute("aria-invalid");
-  form.prepend(notice);
   const field = [...form.elements].find((element) => element.name === notice.dataset.field);
+  const label = field?.closest(".field");
+  if (label) label.after(notice);
+  else form.prepend(notice);
   field?.setAttribute("aria-invalid", "true");
   (field ?? form.elements[0])?.focus({ preventScroll: true });
   notice.scrollIntoView({ block: "nearest" });
