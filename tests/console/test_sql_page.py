@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from typing import Any
 
 import asyncpg
@@ -63,6 +64,9 @@ async def test_statement_shows_rows_of_its_tenant(
 
 async def test_saved_statements(credential: Any, tenant: TestTenant, console) -> None:
     admin = await console(tenant.keys["admin"])
+    long = await admin.send(f"{PAGE}/saved", name="x" * 129, statement="select 2")
+    assert re.search(r'value="x{129}".*?Name: At most 128 characters.', long.text, re.DOTALL)
+    assert "select 2" in long.text
     for statement in ("select 1 as first", "select 2 as second"):
         saved = await admin.send(f"{PAGE}/saved", name="my question", statement=statement)
         assert "The statement was saved." in saved.text

@@ -326,6 +326,7 @@ async def test_dead_run_shows_cause_and_is_retried(
     assert f"No {html.escape(HOSTILE)}" in page.text
     listed = await owner_of.get(f"/console/runs?state=dead&project={run.project_id}")
     assert str(run.id) in listed.text
+    assert "1 failed on every attempt." in listed.text
     reader = await console(tenant.keys["read"])
     assert "Retry" not in (await reader.get(url)).text
     assert (await reader.send(f"{url}/retry")).status_code == 403
@@ -350,6 +351,7 @@ async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     asked = (await owner_of.get("/console/agent-runs")).text
     assert "Questions: 1 asked, 1 waiting for you, 0 judged right, 0 judged wrong." in asked
     runs = (await owner_of.get("/console/runs")).text
+    assert "One question waits for your answer.</a>" in runs
     rows = [row for row in re.findall(r"<tr>.*?</tr>", runs, re.DOTALL) if UNKNOWN in row]
     assert rows
     assert all(f'href="{url}"' in row and ">waiting<" in row for row in rows)
@@ -369,7 +371,9 @@ async def test_person_asks_answers_and_judges(owner_of, agent: Agent) -> None:
     assert (await owner_of.send(f"{url}/feedback", feedback="right")).status_code == 303
     assert (await agent.get(url.rsplit("/", 1)[1]))["feedback"] == "right"
     assert "0 waiting for you, 1 judged right" in (await owner_of.get("/console/agent-runs")).text
-    assert "nine working days" in (await owner_of.get("/console/runs")).text
+    runs = (await owner_of.get("/console/runs")).text
+    assert runs.count("nine working days") == 1, "the answer is the result of the last run only"
+    assert "Asked a person" in runs
     assert "Ask a follow-up question" in page
     follow = {"query": "And do they need a form?", "previous_run_id": url.rsplit("/", 1)[1]}
     second = (await owner_of.send("/console/agent-runs", **follow)).headers["location"]

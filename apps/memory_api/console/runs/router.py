@@ -70,6 +70,7 @@ async def show_runs(
     rows = await queries.list_runs(session, query, cursor=place.cursor, limit=PAGE_SIZE)
     page = to_page(RunPage, rows, PAGE_SIZE, run_response)
     traces = await _load_traces(session, page.items)
+    questions = await _load_questions(session, page.items)
     return render_page(
         visit,
         "runs/rows.html" if visit.is_partial else "runs/list.html",
@@ -77,7 +78,8 @@ async def show_runs(
         work=await sum_work(session, visit.project),
         waiting_count=(await count_questions(session, visit.project)).waiting,
         tasks=traces,
-        questions=await _load_questions(session, page.items),
+        questions=questions,
+        earlier_legs=_earlier_legs(page.items, questions),
         lessons={run.id: count_traces(run) for run in page.items},
         newest_change=next(filter(_has_changed, page.items), None) if place.is_first else None,
         results=_describe(visit, page.items, traces),
@@ -113,6 +115,19 @@ async def _load_questions(session: Session, runs: Sequence[Run]) -> dict[UUID, A
     asked = {run.id: UUID(run.input["agent_run_id"]) for run in runs if run.kind in QUESTIONS}
     found = await load_questions(session, set(asked.values())) if asked else {}
     return {run_id: found[question] for run_id, question in asked.items() if question in found}
+
+
+def _earlier_legs(runs: Sequence[Run], questions: Mapping[UUID, AgentRunRow]) -> set[UUID]:
+    """The runs on questions, newest first, after which another one went on: each asked a person."""
+    earlier: set[UUID] = set()
+    seen: set[UUID] = set()
+    for run in runs:
+        if run.kind == AGENT and run.id in questions:
+            question = questions[run.id].id
+            if question in seen:
+                earlier.add(run.id)
+            seen.add(question)
+    return earlier
 
 
 def _describe(visit: Visit, runs: Sequence[Run], traces: Mapping[UUID, Any]) -> dict[UUID, Markup]:

@@ -26,6 +26,7 @@ from memory_api.analytics.tables import SqlCredentialRow
 from memory_api.api.deps import Reader, RuntimeDep, Session, Writer
 from memory_api.auth.identity import Identity
 from memory_api.auth.queries import require_tenant_slug
+from memory_api.console.error_texts import TOO_LONG
 from memory_api.console.pages import ConsoleRoute, CurrentVisit, Form
 from memory_api.console.rendering import render_page
 from memory_api.console.visit import Visit
@@ -93,10 +94,11 @@ async def save_statement(
     try:
         _require_all_projects(caller)
         _validate_statement(statement)
-        if not 0 < len(name) <= MAX_NAME_LENGTH:
-            raise InvalidRequest(
-                f"`name` must have 1 to {MAX_NAME_LENGTH} characters.", field="name"
-            )
+        if not name:
+            raise InvalidRequest("Name: Must not be empty.", field="name")
+        if len(name) > MAX_NAME_LENGTH:
+            too_long = TOO_LONG % {"count": MAX_NAME_LENGTH}
+            raise InvalidRequest(f"Name: {too_long}", field="name")
         async with runtime.sessions.for_tenant(caller.tenant_id) as session:
             await upsert_saved_statement(session, name, statement, current_actor())
     except HanseiError as error:
