@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,13 +20,10 @@ import typer
 
 from bench.harness import ROOT, Report
 from bench.recordings import SAFE_FILTER
+from hansei.evaluation.house_rules.episode import score_answer
+from hansei.evaluation.house_rules.tasks import find_task
 from hansei.evaluation.presets import score_finer, score_formula
 from hansei.evaluation.report import build_report
-
-sys.path.insert(0, str(ROOT / "examples"))
-
-from house_rules.episode import score_answer
-from house_rules.tasks import find_task
 
 RECORDINGS = ROOT / "tests" / "recordings" / "eval"
 ABOUT = (

@@ -29,7 +29,7 @@ from hansei.evaluation.presets import PRESETS, load_preset
 from hansei.evaluation.report import build_report
 from hansei.evaluation.report_format import primary_label, without_texts
 from hansei.evaluation.runner import Limits, Progress, Stopped
-from hansei.evaluation.tasks import Task, read_tasks
+from hansei.evaluation.tasks import read_tasks
 from hansei.evaluation.text_report import sections
 from hansei.evaluation.wording import (
     first_pass_line,
@@ -62,6 +62,16 @@ def parse_arms(text: str) -> tuple[Any, ...]:
 
 @evaluation_commands.command("demo")
 def run_demo(
+    house_rules: Annotated[
+        bool,
+        typer.Option(
+            "--house-rules",
+            help="Instead of the 40 tasks: a benchmark of 120 with 8 hidden conventions.",
+        ),
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Decides orders, and the conventions of --house-rules.")
+    ] = 1,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the run. Default: hansei-eval/ID.")
     ] = None,
@@ -72,16 +82,26 @@ def run_demo(
     With a running service, Hansei learns from the agent too. It shows the tool, not a gain.
     """
     print_message(demo.TITLE)
-    protocol = demo.PROTOCOL
+    problem = _why_no_service(needs_model=house_rules)
+    if problem:
+        print_message(f"{problem} The demonstration runs without `hansei`.")
+    plan, afterwards = demo.plan_demo(with_service=not problem, house_rules=house_rules, seed=seed)
+    _run(plan, output or evaluate.default_folder(plan), LIMITS, as_json=as_json)
+    if not as_json:
+        for line in afterwards:
+            print_text(line)
+
+
+def _why_no_service(*, needs_model: bool) -> str:
+    """Why the service cannot learn in the demonstration, or "" if it can."""
     try:
         with open_client(timeout=5) as client:
-            client.health.get()
+            model = client.health.ready().model
     except HanseiError as error:
-        print_message(f"No service: {error.detail} The demonstration runs without `hansei`.")
-        protocol = replace(protocol, arms=("none", "icl", "examples"))
-    tasks = [Task(**task) for task in demo.make_tasks()]
-    plan = make_plan(tasks, protocol, agent=demo.AGENT)
-    _run(plan, output or evaluate.default_folder(plan), LIMITS, as_json=as_json)
+        return f"No service: {error.detail}"
+    if needs_model and model and model["status"] == "none":
+        return "The service has no model, and its rules learn nothing from outcomes alone."
+    return ""
 
 
 @evaluation_commands.command("run")
@@ -216,9 +236,9 @@ def run_evaluation(
     if tasks is not None:
         found = read_tasks(tasks, has_scorer=scorer is not None)
     else:
-        chosen = load_preset(preset or "", data)
+        chosen = load_preset(preset or "", data, seed)
         found, scorer = chosen.tasks, chosen.scorer
-        protocol = replace(protocol, window=window or chosen.window)
+        protocol = replace(protocol, window=window or chosen.window, order=chosen.order or order)
     plan = make_plan(found, protocol, agent=agent or "", scorer=scorer)
     if dry_run:
         _show_plan(plan, limits, as_json=as_json)

@@ -1,22 +1,27 @@
-"""40 tasks and a scripted agent, to see what `hansei eval` does without a model and a key.
+"""Scripted agents, to see what `hansei eval` does without a model and a key: 40 tasks, or House
+Rules.
 
-The tools of an office have a form that their documentation does not state. The agent calls a tool
-in the documented form, reads the error, and corrects the call. It uses the right form at once only
-if its advice names the tool.
+In the 40 tasks, the tools of an office have a form that their documentation does not state. The
+agent calls a tool in the documented form, reads the error, and corrects the call. It uses the right
+form at once only if its advice names the tool.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 
 from hansei._model import Json
-from hansei.evaluation.plan import Protocol
-from hansei.evaluation.tasks import BULLET_KEY
+from hansei.evaluation.plan import Plan, Protocol, make_plan
+from hansei.evaluation.presets import HOUSE_RULES, load_preset
+from hansei.evaluation.tasks import BULLET_KEY, Task
 
 TITLE = "DEMONSTRATION of the tool with a scripted agent. It shows no gain of any real agent."
 PROTOCOL = Protocol(arms=("none", "hansei", "icl", "examples"), held_out=8, feedback="text")
 AGENT = "hansei.evaluation.demo:answer"
+HOUSE_RULES_AGENT = "hansei.evaluation.house_rules.scripted:answer"
+AGENTS = (AGENT, HOUSE_RULES_AGENT)
 ITEMS = ("lamps", "chairs", "desks", "shelves", "mirrors", "clocks", "plants", "books")
 CITIES = ("Basel", "Oslo", "Porto", "Lyon", "Graz", "Turin", "Ghent", "Cork")
 TOOLS = {
@@ -28,6 +33,24 @@ TOOLS = {
 }
 """Tool → argument, its documented form, its right form, and the error. `note` is the control."""
 PLACES = list(product(CITIES, ITEMS))
+
+
+OWN_MODEL = f"""\
+With a model as the agent (it needs OPENAI_API_KEY, or OPENAI_BASE_URL of another endpoint):
+hansei eval run --preset {HOUSE_RULES} --seed 2 --arms none,hansei,icl \\
+  --agent "python -m hansei.evaluation.house_rules --model NAME\""""
+
+
+def plan_demo(*, with_service: bool, house_rules: bool, seed: int) -> tuple[Plan, list[str]]:
+    """The plan, and lines to print after its report."""
+    arms = PROTOCOL.arms if with_service else tuple(a for a in PROTOCOL.arms if a != "hansei")
+    protocol = replace(PROTOCOL, arms=arms, seed=seed)
+    if not house_rules:
+        return make_plan([Task(**task) for task in make_tasks()], protocol, agent=AGENT), []
+    preset = load_preset(HOUSE_RULES, seed=seed)
+    protocol = replace(protocol, held_out=0, feedback="answer")
+    plan = make_plan(preset.tasks, protocol, agent=HOUSE_RULES_AGENT, scorer=preset.scorer)
+    return plan, [f"Hidden conventions of seed {seed}:", *preset.about, "", OWN_MODEL]
 
 
 def make_tasks() -> list[Json]:

@@ -12,7 +12,7 @@ from hansei.nothing_learned import CONFIRMATION_RULE
 
 def find_notes(report: Json, _: Translate = str) -> list[str]:
     """`report` needs no `notes`."""
-    is_demo = report["plan"]["agent"] == demo.AGENT
+    is_demo = report["plan"]["agent"] in demo.AGENTS
     about = _(demo.TITLE) if is_demo else report.get("about")
     notes = [about] if about else []
     notes += find_gaps(report["calls"], len(report["failures"]), _)

@@ -1,4 +1,4 @@
-"""Public task sets. Their data are not part of Hansei.
+"""Task sets: House Rules, which a seed makes, and public ones, whose data are not part of Hansei.
 
 The two of ACE (arXiv 2510.04618) are read as its own code reads them: the training set is the
 stream and the test set is held out.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hansei._model import Json
 from hansei.errors import EvaluationError
@@ -27,11 +28,15 @@ NUMBER_FORM = (
 
 @dataclass(frozen=True)
 class Preset:
-    """`scorer` is a function, and `window` the default of the protocol's."""
+    """`scorer` is a function. `window` is the default of the protocol's, `order` replaces it.
+    `about` is what a person may know about the tasks, and an agent must not.
+    """
 
     tasks: list[Task]
     scorer: str
     window: int | None = None
+    order: Literal["random", "file"] | None = None
+    about: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -93,11 +98,16 @@ ACE_SETS = {
 }
 
 
-PRESETS = (*ACE_SETS, "bfcl")
+HOUSE_RULES = "house-rules"
+PRESETS = (*ACE_SETS, "bfcl", HOUSE_RULES)
 
 
-def load_preset(name: str, folder: Path | None) -> Preset:
-    """Raises `EvaluationError`."""
+def load_preset(name: str, folder: Path | None = None, seed: int = 1) -> Preset:
+    """`folder` has the data of ACE, `seed` makes House Rules. Raises `EvaluationError`."""
+    if name == HOUSE_RULES or name.startswith(f"{HOUSE_RULES}-"):
+        # Importing the benchmark takes 50 ms, which every command of `hansei` would need.
+        house_rules = import_module("hansei.evaluation.house_rules.preset")
+        return house_rules.load(name.removeprefix(HOUSE_RULES).removeprefix("-"), seed)
     if name == "bfcl":
         return Preset(bfcl.make_tasks(), f"{bfcl.__name__}:{bfcl.score.__name__}")
     ace_set = ACE_SETS.get(name)

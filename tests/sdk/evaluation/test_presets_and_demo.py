@@ -23,6 +23,7 @@ from hansei.evaluation.presets import (
     score_formula,
 )
 from hansei.evaluation.statistics import mcnemar_p
+from tests.sdk.stub_service import KEY, RECORDED, StubService
 from tests.support.cases import each_case
 
 
@@ -105,6 +106,42 @@ def test_demo_without_a_service() -> None:
     first = report["comparisons"][0]
     assert first["p"] == mcnemar_p(first["better"], first["worse"]) < 0.05
     assert all(row["worse"] == 0 for row in report["controls"])
+
+
+def test_demo_of_house_rules_without_a_service() -> None:
+    result = CliRunner().invoke(
+        app, ["eval", "demo", "--house-rules", "--seed", "5", "--output", "demo"]
+    )
+    assert result.exit_code == 0, result.output
+    assert demo.TITLE in result.stdout
+    report = json.loads(Path("demo/report.json").read_text())
+    assert report["notes"][0] == demo.TITLE
+    assert report["tasks"] == {"stream": 60, "held_out": 60, "controls": 24}
+    right = {row["arm"]: row["mean"] for row in report["accuracy"] if row["phase"] == "primary"}
+    assert right["none"] == 0.2
+    assert right["icl"] == 1
+    assert all(row["worse"] == 0 for row in report["controls"])
+    _, _, conventions = result.stdout.partition("Hidden conventions of seed 5:\n")
+    preset = load_preset("house-rules", seed=5)
+    assert conventions.splitlines()[:8] == preset.about
+    assert "`" in preset.about[0]
+    assert "--preset house-rules" in conventions
+    again = CliRunner().invoke(app, ["eval", "demo", "--house-rules", "--json"])
+    assert json.loads(again.stdout)["plan"]["protocol"]["seed"] == 1
+
+
+@pytest.mark.parametrize("has_model", [True, False])
+def test_demo_of_house_rules_needs_a_service_with_a_model(
+    monkeypatch: pytest.MonkeyPatch, service: StubService, has_model: bool
+) -> None:
+    monkeypatch.setenv("HANSEI_URL", service.url)
+    monkeypatch.setenv("HANSEI_API_KEY", KEY)
+    model = {"status": "ok" if has_model else "none"}
+    monkeypatch.setitem(RECORDED, "ready", RECORDED["ready"] | {"model": model})
+    result = CliRunner().invoke(app, ["eval", "demo", "--house-rules", "--output", "demo"])
+    plan = json.loads(Path("demo/plan.json").read_text())
+    assert ("hansei" in plan["protocol"]["arms"]) == has_model
+    assert ("The service has no model" in result.stderr) != has_model
 
 
 @pytest.mark.parametrize("arm", ["hansei", "full"])

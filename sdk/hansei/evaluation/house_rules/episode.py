@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from .tasks import Result, find_task
-from .world import Action, CallError
+from hansei.evaluation.house_rules.tasks import Result, find_task
+from hansei.evaluation.house_rules.world import Action, CallError
 
 MAX_REPLIES = 2
 MAX_CALLS = 40

@@ -1,22 +1,26 @@
-"""House Rules: the benchmark of hidden conventions in `examples/house_rules`."""
+"""House Rules: the benchmark of hidden conventions."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.harness import ROOT
-from examples.house_rules.conventions import SENTENCES, pool
-from examples.house_rules.domain import DOMAINS
-from examples.house_rules.episode import Episode, score_answer
-from examples.house_rules.tasks import Benchmark, Task, find_task, reveal, to_line
+from hansei.errors import EvaluationError
+from hansei.evaluation.agents import load_function
+from hansei.evaluation.house_rules import scripted
+from hansei.evaluation.house_rules.conventions import SENTENCES, pool
+from hansei.evaluation.house_rules.domain import DOMAINS
+from hansei.evaluation.house_rules.episode import Episode, score_answer
+from hansei.evaluation.house_rules.tasks import Benchmark, Task, find_task, reveal, to_line
+from hansei.evaluation.presets import load_preset
 from tests.support.cases import each_case
+from tests.support.stub_provider import StubProvider, answer, unauthorized
 
 SIZES = {"plain": 200, "renamed": 60, "long": 240}
 BENCHMARKS = [(domain, variant) for domain in DOMAINS for variant in SIZES]
@@ -34,10 +38,10 @@ def play(task: Task, lines: str) -> Episode:
     return episode
 
 
-def run(*arguments: str, document: Any = None) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, document: Any = None, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "house_rules", *arguments],
-        cwd=ROOT / "examples",
+        [sys.executable, *arguments],
+        env=os.environ | env,
         input=json.dumps(document),
         capture_output=True,
         text=True,
@@ -74,11 +78,15 @@ def test_pool_and_tools_have_the_promised_size(domain: str) -> None:
 
 
 def test_seed_makes_the_same_benchmark_in_another_process() -> None:
-    arguments = ("tasks", "--seed", "7", "--domain", "fleet", "--variant", "long")
-    first, second = run(*arguments), run(*arguments)
-    assert first.returncode == 0
+    program = """
+from hansei.evaluation.presets import load_preset
+preset = load_preset("house-rules-fleet-renamed", seed=7)
+print(*(task.to_json() for task in preset.tasks), *preset.about, sep="\\n")
+"""
+    first, second = (run("-c", program, PYTHONHASHSEED=each) for each in "12")
+    assert first.returncode == 0, first.stderr
     assert first.stdout == second.stdout
-    assert len({json.loads(line)["task"] for line in first.stdout.splitlines()}) == 120
+    assert len(set(first.stdout.splitlines())) == 120 + 8 + 1
 
 
 def test_two_seeds_differ_in_conventions_and_tasks() -> None:
@@ -186,27 +194,102 @@ def test_unknown_task_is_an_error(task_id: str) -> None:
         find_task(task_id)
 
 
-def test_task_file_fits_hansei_eval(tmp_path: Path) -> None:
-    done = run("tasks", "--seed", "1", "--domain", "airline", "--train", "24", "--test", "16")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line["split"] for line in lines] == ["stream"] * 24 + ["held_out"] * 16
-    fields = {"id", "task", "solution", "control", "split", "metadata"}
-    assert all(set(line) == fields for line in lines)
-    score = run(
-        "score", "--feedback", "error", document={"task_id": lines[0]["id"], "answer": "[]"}
-    )
-    assert json.loads(score.stdout)["score"] == 0.0
+@pytest.mark.parametrize(
+    ("name", "prefix", "stream", "order"),
+    [
+        ("house-rules", "airline-plain-3-", 60, "random"),
+        ("house-rules-warehouse", "warehouse-plain-3-", 60, "random"),
+        ("house-rules-fleet-renamed", "fleet-renamed-3-", 60, "file"),
+        ("house-rules-airline-long", "airline-long-3-", 400, "file"),
+    ],
+)
+def test_preset_names_desk_and_variant(name: str, prefix: str, stream: int, order: str) -> None:
+    preset = load_preset(name, seed=3)
+    assert [task.split for task in preset.tasks] == ["stream"] * stream + ["held_out"] * 60
+    assert all(task.id.startswith(prefix) for task in preset.tasks)
+    assert preset.order == order
+    score = load_function(preset.scorer)
+    assert score is not None
+    for task in preset.tasks[-60:]:
+        assert task.control == (task.group == "control") == (not task.metadata["conventions"])
+        calls = play(find_task(task.id)[1], task.right_answer or "").answer()
+        assert score({"task_id": task.id, "answer": calls})[0] == 1
+        assert score({"task_id": task.id, "answer": "[]"})[0] == 0
+
+
+@each_case(
+    ("name", "seed", "reason"),
+    [
+        ("house-rules-sea", 1, "Unknown preset 'house-rules-sea'. Its desks are airline, wareh"),
+        ("house-rules-fleet-short", 1, "its variants plain, renamed, long, as in `house-rules-f"),
+        ("house-rules", -1, "not negative"),
+    ],
+)
+def test_preset_that_does_not_exist(name: str, seed: int, reason: str) -> None:
+    with pytest.raises(EvaluationError, match=reason):
+        load_preset(name, seed=seed)
+
+
+def scripted_answer(task: Task, advice: str) -> dict[str, Any]:
+    answered = scripted.answer({"task_id": task.id, "advice": advice})
+    answered["score"] = float(score_answer(task.id, answered["answer"]).is_right)
+    return answered
+
+
+def test_scripted_agent_needs_a_right_call_or_a_bullet_in_its_advice() -> None:
+    found, tasks = tasks_of(*AIRLINE)
+    task = next(t for t in tasks if len(t.touched) == 1)
+    [convention] = task.touched
+    right_calls = found.score(task, []).right_calls
+    own = "Call: " + "\nCall: ".join(map(to_line, found.naive_calls(task.actions)))
+    no_lesson = f"{own}\nFeedback: {convention.tool} of B101 is missing."
+    for advice in ("", no_lesson, "- [ctx-00001] Be careful."):
+        assert scripted_answer(task, advice)["score"] == 0
+    assert scripted_answer(task, f"{no_lesson}\nRight answer: {right_calls}")["score"] == 1
+    bullets = f"- [ctx-00001] Be careful.\n- [mis-00002] {convention}"
+    answered = scripted_answer(task, bullets)
+    assert answered["score"] == 1
+    texts = [event["content"] for event in answered["events"]]
+    assert [text for text in texts if "I follow" in text] == ["I follow [mis-00002]."]
+
+
+MODULE = ("-m", "hansei.evaluation.house_rules")
+
+
+def test_model_as_the_agent_answers_a_task_in_two_replies() -> None:
+    found, tasks = tasks_of(*AIRLINE)
+    task = next(t for t in tasks if t.is_control)
+    calls = "\n".join(map(to_line, found.naive_calls(task.actions)))
+    request = {"task_id": task.id, "advice": "- [ctx-00001] Be careful.", "arm": "hansei"}
+    with StubProvider() as stub:
+        stub.queue(answer("look_up('B101')\nMORE"), answer(calls))
+        env = {"OPENAI_BASE_URL": stub.openai_url, "OPENAI_API_KEY": "k"}
+        done = run(*MODULE, "--model", "m-{arm}", document=request, **env)
+    assert done.returncode == 0, done.stderr
+    first, second = stub.calls
+    assert first.model == second.model == "m-hansei"
+    assert "- [ctx-00001] Be careful." in first.text
+    assert "Reply with the remaining calls." in second.text
+    document = json.loads(done.stdout)
+    assert score_answer(task.id, document["answer"]).is_right
+    assert document["usage"]["input_tokens"] > 0
+    assert [tool["name"] for tool in document["tools"]] == list(found.domain.tools)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("document", "problem"),
     [
-        (("tasks", "--seed", "1", "--domain", "airline", "--train", "-1"), "--train"),
-        (("agent", "--model", "m"), "--base-url"),
+        ({"task_id": "airline-plain-1-0000"}, "status 401"),
+        ({"task_id": "sea-plain-1-0000"}, "is not the ID of a task"),
+        ({"task": "x"}, "must be a JSON object with `task_id`"),
+        (None, "must be a JSON object with `task_id`"),
     ],
 )
-def test_command_line_names_the_problem(arguments: tuple[str, ...], problem: str) -> None:
-    done = run(*arguments, document={"task_id": "airline-plain-1-0000"})
+def test_agent_names_the_problem_in_one_line(document: Any, problem: str) -> None:
+    with StubProvider() as stub:
+        stub.queue(unauthorized())
+        env = {"OPENAI_BASE_URL": stub.openai_url, "OPENAI_API_KEY": "k"}
+        done = run(*MODULE, "--model", "m", document=document, **env)
     assert done.returncode == 2
     assert problem in done.stderr
     assert "Traceback" not in done.stderr

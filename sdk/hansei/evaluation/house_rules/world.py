@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .conventions import COMPLAINTS, Convention, of_argument, of_tool
-from .domain import IDENTIFIERS, STEPS, Domain, Tables, Tool
-from .values import Argument, Unreadable
+from hansei.evaluation.house_rules.conventions import COMPLAINTS, Convention, of_argument, of_tool
+from hansei.evaluation.house_rules.domain import IDENTIFIERS, STEPS, Domain, Tables, Tool
+from hansei.evaluation.house_rules.values import Argument, Unreadable
 
 Action = tuple[str, dict[str, Any]]
 """A tool with arguments: what a task asks for, or what a call sends."""

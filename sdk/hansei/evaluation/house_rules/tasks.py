@@ -11,14 +11,13 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
-from . import conventions
-from .conventions import Convention
-from .domain import DOMAINS, Domain, Tables, Tool
-from .world import Action, CallError, World, compare
+from hansei.evaluation.house_rules import conventions
+from hansei.evaluation.house_rules.conventions import Convention
+from hansei.evaluation.house_rules.domain import DOMAINS, Domain, Tables, Tool
+from hansei.evaluation.house_rules.world import Action, CallError, World, compare
 
 VARIANTS = {"plain": (8, None), "renamed": (8, 30), "long": (24, 200)}
 """Variant → the number of conventions, and the number of tasks until one of them changes."""
-FEEDBACK = ("outcome", "error", "calls")
 MAX_TRIES = 3_000
 MAX_TASKS = 1_000
 CONTROLS_PER_CONVENTION = 0.25

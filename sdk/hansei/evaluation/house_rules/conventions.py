@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any
 
-from .domain import Domain, Tool
-from .values import Argument, Unreadable, read_moment, to_number
+from hansei.evaluation.house_rules.domain import Domain, Tool
+from hansei.evaluation.house_rules.values import Argument, Unreadable, read_moment, to_number
 
 UNITS = {
     "eur": (("cents", 100), ("thousands of euros", 0.001)),
@@ -74,16 +74,15 @@ class Convention:
         """What it takes of a tool: an argument, the steps around the call, or both. Two
         conventions of one benchmark never share a slot.
         """
-        steps = {(self.tool, "")} if self.kind in STEP_KINDS else set()
-        argument = (
-            {(self.tool, self.argument)} if self.kind not in ("before", "after", "also") else set()
-        )
-        return steps | argument
+        names: list[str] = []
+        if self.kind in STEP_KINDS:
+            names.append("")
+        if self.kind not in ("before", "after", "also"):
+            names.append(self.argument)
+        return {(self.tool, name) for name in names}
 
     def __str__(self) -> str:
-        return SENTENCES[self.kind].format(
-            tool=self.tool, argument=self.argument, value=self.value, first=_first(self.value)
-        )
+        return SENTENCES[self.kind].format(tool=self.tool, argument=self.argument, value=self.value)
 
     def encode(self, value: Any, record: dict[str, Any]) -> Any:
         """What the right call sends for the value of a task. `record`: the object of the call, or
@@ -97,12 +96,8 @@ class Convention:
         return decoder(self.value, sent, record) if decoder else argument.read(sent)
 
 
-def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, tuple) else value
-
-
 SENTENCES = {
-    "unit": "`{tool}` takes `{argument}` in {first}.",
+    "unit": "`{tool}` takes `{argument}` in {value[0]}.",
     "sign": "`{tool}` takes `{argument}` as a negative number.",
     "round": "`{tool}` takes `{argument}` rounded up to a multiple of {value}.",
     "date_format": "`{tool}` takes `{argument}` as {value}.",
@@ -163,7 +158,8 @@ def _from_identifier(which: str, sent: Any, record: dict[str, Any]) -> str:
     return record["id"]
 
 
-ENCODERS = {
+Coder = Callable[[Any, Any, Any], Any]
+ENCODERS: dict[str, Coder] = {
     "unit": lambda unit, value, _: round(value * unit[1], 6),
     "sign": lambda _, value, __: -value,
     "round": _to_multiple,
@@ -178,7 +174,7 @@ ENCODERS = {
     "choice": lambda option, _, __: option,
     "category": lambda rule, value, record: rule[1] if record["type"] == rule[0] else value,
 }
-DECODERS = {
+DECODERS: dict[str, Coder] = {
     "unit": lambda unit, sent, _: round(to_number(sent) / unit[1], 1),
     "sign": lambda _, sent, __: -to_number(sent),
     "date_format": lambda form, sent, _: read_moment(str(sent), DATE_FORMATS[form], "%Y-%m-%d"),

@@ -1,19 +1,27 @@
-"""Calls a model with the chat completions of OpenAI, which most providers and servers accept."""
+"""The agent of a benchmark: a model that is asked by the chat completions of OpenAI, which most
+providers and servers accept.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hansei.errors import EvaluationError
+
 RETRIES = 3
+BASE_URL = "https://api.openai.com/v1"
 
 
-class ModelError(Exception):
+class ModelError(EvaluationError):
     """The model cannot be reached, or refused the request."""
 
 
@@ -22,14 +30,14 @@ class Model:
     """`name` may contain `{arm}`, which becomes the arm of the evaluation."""
 
     name: str
-    base_url: str
     timeout: float = 600.0
 
     def complete(self, messages: list[dict[str, str]], arm: str = "") -> tuple[str, dict[str, int]]:
         """The reply and its tokens."""
+        url = os.environ.get("OPENAI_BASE_URL") or BASE_URL
         body = {"model": self.name.replace("{arm}", arm), "messages": messages}
         request = urllib.request.Request(
-            f"{self.base_url.rstrip('/')}/chat/completions",
+            f"{url.rstrip('/')}/chat/completions",
             json.dumps(body).encode(),
             {
                 "Content-Type": "application/json",
@@ -38,9 +46,10 @@ class Model:
         )
         document = self._send(request)
         try:
-            text, usage = document["choices"][0]["message"]["content"], document.get("usage") or {}
+            text = document["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError):
-            raise ModelError(f"{self.base_url} returned no reply: {str(document)[:200]}") from None
+            raise ModelError(f"{url} returned no reply: {str(document)[:200]}") from None
+        usage: dict[str, Any] = document.get("usage") or {}
         tokens = [int(usage.get(f"{part}_tokens", 0)) for part in ("prompt", "completion")]
         return text or "", {"input_tokens": tokens[0], "output_tokens": tokens[1]}
 
@@ -104,3 +113,28 @@ def run_task(model: Model, episode: Episode, advice: str = "", arm: str = "") ->
         "tools": episode.tools(),
         "usage": total,
     }
+
+
+def main(
+    start: Callable[[str], Episode], about: str, arguments: Sequence[str] | None = None
+) -> int:
+    """The command of an agent: reads one JSON document with `task_id`, `advice` and `arm`, and
+    prints the answer. `start` begins an episode of a task.
+    """
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--model", required=True, help="`{arm}` in it becomes the arm")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for a reply (600)")
+    options = parser.parse_args(arguments)
+    try:
+        request: Any = json.load(sys.stdin)
+        try:
+            episode = start(request["task_id"])
+        except (KeyError, TypeError):
+            raise ValueError("Standard input must be a JSON object with `task_id`.") from None
+        model = Model(options.model, options.timeout)
+        answer = run_task(model, episode, request.get("advice") or "", request.get("arm") or "")
+    except (ValueError, EvaluationError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0

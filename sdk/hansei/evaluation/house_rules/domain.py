@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .values import FIRST_NAMES, LAST_NAMES, Argument
+from hansei.evaluation.house_rules.values import FIRST_NAMES, LAST_NAMES, Argument
 
 IDENTIFIERS = ("id", "number", "code")
 """Every object has three names. The documentation uses `id`."""
