@@ -51,9 +51,11 @@ SET_VARIABLE = (
 )
 RESUME_OPTIONS = frozenset(
     {"parallel", "timeout", "retries", "learn_timeout", "budget_usd", "input_price"}
-    | {"output_price", "resume", "as_json"}
+    | {"output_price", "resume", "as_json", "agent", "scorer"}
 )
-"""What a resumed run may change: how it goes on, not what it measures."""
+"""What a resumed run may change: how it goes on, not what it measures. Commands may have other
+secrets.
+"""
 
 
 def parse_arms(text: str) -> tuple[Any, ...]:
@@ -211,7 +213,7 @@ def run_evaluation(
     )
     if resume is not None:
         _check_resume_options(context)
-        _run(load_plan(resume), resume, limits, as_json=as_json)
+        _run(load_plan(resume).with_commands(agent, scorer), resume, limits, as_json=as_json)
         return
     if (tasks is None) == (preset is None) or (agent is None and not dry_run):
         raise typer.BadParameter("Pass --agent and one of --tasks and --preset, or --resume.")
@@ -282,8 +284,7 @@ def _check_resume_options(context: typer.Context) -> None:
             given.append(option.opts[0])
     if given:
         raise typer.BadParameter(
-            "--resume takes tasks, agent, scorer and protocol from its folder. Leave out"
-            f" {', '.join(given)}."
+            f"--resume takes tasks and protocol from its folder. Leave out {', '.join(given)}."
         )
 
 
@@ -353,7 +354,9 @@ def _show_plan(plan: Plan, limits: Limits, *, as_json: bool) -> None:
     if as_json:
         print_json(run)
         return
-    print_text(f"Valid: {format_count(len(plan.tasks), 'task')}. Nothing was called.")
+    found = ", ".join(run["found"]) or "no command"
+    print_text(f"Valid: {format_count(len(plan.tasks), 'task')}. Found: {found}.")
+    print_text("Nothing was called, so whether agent and scorer work is not checked.")
     print_text(protocol_line(run, run["tasks"], primary_label(*run["primary"])))
     if warning := playbook_warning(run["protocol"]):
         print_text(warning, style="bold red")
@@ -371,7 +374,7 @@ def _show_plan(plan: Plan, limits: Limits, *, as_json: bool) -> None:
     )
     wrong, checked = run["expected_scores_wrong"], run["expected_checked"]
     if checked:
-        print_text(f"{checked - len(wrong)} of {checked} expected answers score as right.")
+        print_text(f"Expected answers that score as right: {checked - len(wrong)} of {checked}.")
     if wrong:
         print_message(f"These expected answers score as wrong: {', '.join(wrong[:10])}.")
     if limits.budget_usd is not None and not limits.has_prices:

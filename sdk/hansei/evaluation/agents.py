@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import IO, Any, cast
 from hansei._model import Json
 from hansei._names import check_names
 from hansei.errors import EvaluationError
+from hansei.evaluation.command_words import hide_variables, require_files
 from hansei.evaluation.tasks import Score, Task, score_by_match
 from hansei.params import Event
 from hansei.recording.checks import check_event_type
@@ -36,10 +36,6 @@ MAX_USAGE = 1e12
 STOPPED = "stopped"
 """The message of a call that `Commands.stop` ended."""
 OUTCOMES = ("success", "failure", "partial", "timeout", "error")
-ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
-"""The first word of a command that needs a shell, such as `KEY=… python agent.py`."""
-HIDDEN_IN_COMMAND = re.compile(r"[=\s]")
-"""In a word of a command that may set a variable, as in `env KEY=… python agent.py`."""
 FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 Function = Callable[[Json], Any]
@@ -161,34 +157,12 @@ def load_function(name: str) -> Function | None:
         sys.path.pop(0)
 
 
-def hide_variables(command: str) -> str:
-    """The command with `…` for each word that has a `=` or a space: it may set a secret."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return "…"
-    return " ".join("…" if HIDDEN_IN_COMMAND.search(word) else word for word in words)
-
-
-def require_program(command: str) -> None:
-    """Raises `EvaluationError` if the command cannot start."""
-    try:
-        program, *_ = shlex.split(command) or [""]
-    except ValueError as error:
-        raise EvaluationError(f"Cannot start `{command}`: {error}.") from error
-    if shutil.which(program) is None:
-        reason = f"'{program}' is no executable program, and no shell runs the command."
-        if ASSIGNMENT.match(program):
-            reason = f"no shell runs the command. Pass `env {command}`."
-        raise EvaluationError(f"Cannot start `{command}`: {reason}")
-
-
 def make_agent(agent: str | Function, commands: Commands) -> Function:
     function = load_function(agent) if isinstance(agent, str) else agent
     if function is not None:
         return function
     command = cast("str", agent)
-    require_program(command)
+    require_files(command)
     return lambda request: commands.run(command, request)
 
 
@@ -201,7 +175,7 @@ def make_scorer(
     if isinstance(scorer, str) and function is None:
         programs.add(scorer)
     for program in programs:
-        require_program(program)
+        require_files(program)
 
     def score(task: Task, result: Json) -> Score:
         document = {**task.to_json(), **result, "task_id": task.id}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from hansei._model import Json
-from hansei.evaluation.agents import Commands, make_agent, make_scorer
+from hansei.evaluation.agents import FUNCTION, Commands, make_agent, make_scorer
+from hansei.evaluation.command_words import require_files
 from hansei.evaluation.memory import CHARACTERS_PER_TOKEN, Advice, format_examples
 from hansei.evaluation.plan import Arm, Call, Plan
 from hansei.evaluation.tasks import score_by_match
@@ -15,13 +16,15 @@ DEFAULT_TOKEN_BUDGET = 2_000
 
 
 def describe_run(plan: Plan) -> Json:
-    """The plan, the size of each arm, and the tasks whose right answer scores as wrong. Raises
-    `EvaluationError` if the agent or a scorer cannot start.
+    """The plan, the size of each arm, the tasks whose right answer scores as wrong, and what the
+    commands start. Raises `EvaluationError` if the agent or a scorer cannot start.
     """
     commands = Commands(timeout=0)
     if plan.agent:
         make_agent(plan.agent, commands)
     make_scorer(plan.scorer, plan.tasks, commands)
+    started = [plan.agent, plan.scorer, *(task.scorer for task in plan.tasks)]
+    found = [name for command in started if command for name in _files_of(command)]
     checked = [task for task in plan.tasks if task.expected is not None and task.match != "regex"]
     calls = [call for block in plan.blocks() for call in block.calls]
     wrong = [t.id for t in checked if score_by_match(t, t.expected, None).value < 1]
@@ -33,7 +36,12 @@ def describe_run(plan: Plan) -> Json:
         ],
         "expected_checked": len(checked),
         "expected_scores_wrong": wrong,
+        "found": list(dict.fromkeys(found)),
     }
+
+
+def _files_of(command: str) -> list[str]:
+    return [command] if FUNCTION.match(command) else require_files(command)
 
 
 def _size(plan: Plan, arm: Arm, calls: list[Call]) -> Json:

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 
 from hansei._model import Json
 from hansei.errors import EvaluationError
+from hansei.evaluation.command_words import SECRET_NAMES, hide_secrets
 from hansei.evaluation.records import OPTIONAL_TEXT, TEXTS, Form, check_fields, matches
 from hansei.evaluation.tasks import Task, parse_tasks, with_held_out
 from hansei.models import Match
@@ -171,9 +172,21 @@ class Plan:
         document = {"id": self.id, "created_at": self.created_at, **repeated}
         return {
             **document,
-            "sha256": self.stored_sha256 or _sha256(json.dumps(document, sort_keys=True)),
-            "repeated_sha256": _sha256(json.dumps(repeated, sort_keys=True)),
+            "sha256": self.stored_sha256 or _plan_sha256(document),
+            "repeated_sha256": _plan_sha256(repeated),
         }
+
+    def with_commands(self, agent: str | None, scorer: str | None) -> Plan:
+        """The plan with other secrets in its commands. Raises `EvaluationError` if they differ in
+        more.
+        """
+        changed = replace(self, agent=agent or self.agent, scorer=scorer or self.scorer)
+        if changed.to_json()["repeated_sha256"] != self.to_json()["repeated_sha256"]:
+            raise EvaluationError(
+                "--agent and --scorer may differ from those of the plan only in values of variables"
+                f" and options whose names end in {SECRET_NAMES}."
+            )
+        return changed
 
     def save(self, folder: Path) -> None:
         lines = [json.dumps(task.to_json(), ensure_ascii=False) for task in self.tasks]
@@ -327,12 +340,19 @@ def load_plan(folder: Path) -> Plan:
     )
     # The stored document counts: an option that is newer than the plan is not in its hash.
     stored = {k: v for k, v in fields.items() if k not in ("sha256", "repeated_sha256")}
-    is_intact = _sha256(json.dumps(stored, sort_keys=True)) == fields["sha256"]
+    is_intact = _plan_sha256(stored) == fields["sha256"]
     known = {task.id for task in tasks}
     is_intact = is_intact and all(known.issuperset(order) for order in plan.orders)
     if not is_intact or plan.to_json()["tasks_sha256"] != fields["tasks_sha256"]:
         raise EvaluationError(f"The plan or the tasks in {folder} were changed after the start.")
     return plan
+
+
+def _plan_sha256(document: Json) -> str:
+    """Without secrets in commands: a key may be replaced before the run continues."""
+    commands = {name: document[name] for name in ("agent", "scorer") if document[name]}
+    hidden = {name: hide_secrets(command) for name, command in commands.items()}
+    return _sha256(json.dumps(document | hidden, sort_keys=True))
 
 
 def _sha256(text: str) -> str:

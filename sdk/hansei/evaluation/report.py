@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hansei._model import Json
-from hansei.evaluation.agents import hide_variables
+from hansei.evaluation.command_words import hide_variables
 from hansei.evaluation.notes import find_notes
 from hansei.evaluation.plan import PHASES, Plan, load_plan
 from hansei.evaluation.records import read_answers, read_learning

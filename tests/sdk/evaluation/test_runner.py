@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 import hansei
 from hansei.cli.main import app
 from hansei.errors import EvaluationError
-from hansei.evaluation.agents import hide_variables
+from hansei.evaluation.command_words import hide_secrets, hide_variables, require_files
 from hansei.evaluation.html_report import format_html
 from hansei.evaluation.notes import find_notes
 from hansei.evaluation.report import build_report
@@ -66,6 +66,10 @@ def run_agent(code: str, *options: str) -> Result:
         *("run", "--tasks", write_tasks(), "--agent", write_agent(code), "--arms", "none"),
         *("--output", "out", "--retries", "0", *options),
     )
+
+
+def unwrapped(result: Result) -> str:
+    return " ".join(result.output.split())
 
 
 def calls() -> list[str]:
@@ -145,6 +149,9 @@ def test_agent_that_always_fails_stops_the_run_with_one_line(code: str, reason: 
         ("MODEL=x python agent.py", "Pass `env MODEL=x python agent.py`."),
         ("python 'agent.py", "No closing quotation"),
         (" ", "'' is no executable program"),
+        ("bash my_agnet.sh", "has no file 'my_agnet.sh'"),
+        ("python3 -u here/agent.py --out x.py", "has no file 'here/agent.py'"),
+        ("env MODEL=x python3 agnet.py", "has no file 'agnet.py'"),
     ],
 )
 def test_command_that_cannot_start_leaves_no_folder(
@@ -162,6 +169,25 @@ def test_command_that_cannot_start_leaves_no_folder(
     assert f"Cannot start `{command}`" in result.output
     assert reason in " ".join(result.output.split())
     assert not Path("out").exists()
+
+
+@each_case(
+    ("command", "files"),
+    [
+        ("bash run.sh other.sh", ["bash", "run.sh"]),
+        ("env KEY=k python3 agent.py", ["env", "agent.py"]),
+        # what follows is no script of this folder
+        ("bash -c 'python agent.py && x.sh'", ["bash"]),
+        ("python3 -m agents run.py", ["python3"]),
+        ("env -C here python3 agent.py", ["env"]),
+        ("true missing.py", ["true"]),
+        ("python3 --version", ["python3"]),
+    ],
+)
+def test_files_that_a_command_starts(command: str, files: list[str]) -> None:
+    for name in ("run.sh", "agent.py"):
+        Path(name).touch()
+    assert require_files(command) == files
 
 
 def test_dry_run_checks_the_scorers_of_tasks() -> None:
@@ -374,8 +400,9 @@ def test_dry_run_calls_nothing_and_shows_the_plan() -> None:
     options = ("--tasks", write_tasks(), "--agent", write_agent(ANSWER), "--arms", "none,icl")
     result = run("run", *options, "--dry-run")
     assert result.exit_code == 0
-    assert "Valid: 12 tasks" in result.output
-    assert "12 of 12 expected answers score as right" in result.output
+    assert f"Valid: 12 tasks. Found: {sys.executable}, agent.py." in unwrapped(result)
+    assert "whether agent and scorer work is not checked" in unwrapped(result)
+    assert "Expected answers that score as right: 12 of 12." in result.output
     assert not Path("hansei-eval").exists()
     assert not Path("calls.txt").exists()
     assert run("run", *options, "--output", "out").exit_code == 0
@@ -473,9 +500,50 @@ def test_number_that_is_none_is_damaged() -> None:
     assert "`match: number`, but `expected` is no number: two" in result.output
 
 
+def test_resume_continues_with_another_key_and_with_no_other_command() -> None:
+    """A plan had the value of the key in its hash, so a new key ended the evaluation."""
+    refusal = "if os.environ['API_KEY'] == 'old' and 't9' in request['task_id']: sys.exit('401')\n"
+    command = write_agent("import os\n" + refusal + ANSWER)
+    options = ("--tasks", write_tasks(), "--arms", "none", "--retries", "0", "--output", "out")
+    old, new = (f"env API_KEY={key} MODEL=m {command}" for key in ("old", "new"))
+    assert run("run", *options, "--agent", old).exit_code == 0
+    assert len(report()["failures"]) == 1
+    sha256 = report()["plan"]["sha256"]
+    for other in (new.replace("MODEL=m", "MODEL=n"), new + " --fast", f"env KEY=new {command}"):
+        refused = run("run", "--resume", "out", "--agent", other)
+        assert refused.exit_code == 1
+        assert "only in values of variables and options whose names end in KEY" in unwrapped(
+            refused
+        )
+    assert run("run", "--resume", "out", "--agent", new).exit_code == 0
+    assert report()["failures"] == []
+    assert len(calls()) == 13
+    assert report()["plan"]["sha256"] == sha256
+    plan = Path("out/plan.json")
+    plan.write_text(plan.read_text().replace("API_KEY=old", "API_KEY=new"))
+    assert run("run", "--resume", "out").exit_code == 0
+    plan.write_text(plan.read_text().replace("MODEL=m", "MODEL=n"))
+    assert "changed after the start" in unwrapped(run("run", "--resume", "out"))
+
+
+@each_case(
+    ("command", "hashed"),
+    [
+        ("env KEY=a python agent.py", "env KEY=… python agent.py"),
+        ("env 'OPENAI_API_KEY=a b' x", "env OPENAI_API_KEY=… x"),
+        ("agent --api-key=a --max-tokens=5", "agent --api-key=… --max-tokens=5"),
+        ("env MODEL='a b' MAX_TOKENS=5  python agent.py", None),
+        ("env 'KEY=a", None),
+    ],
+)
+def test_hash_of_a_plan_has_names_of_secrets_and_no_values(
+    command: str, hashed: str | None
+) -> None:
+    assert hide_secrets(command).replace("'", "") == (hashed or command).replace("'", "")
+
+
 def test_resume_takes_nothing_from_options() -> None:
-    """They were ignored, or, for a misspelt scorer, kept."""
-    for option, value in (("--tasks", write_tasks()), ("--held-out", "4"), ("--scorer", "score")):
+    for option, value in (("--tasks", write_tasks()), ("--held-out", "4")):
         result = run("run", "--resume", "out", "--retries", "1", option, value)
         assert result.exit_code == 2
         assert f"Leave out {option}." in " ".join(result.output.replace("│", " ").split())
