@@ -23,7 +23,7 @@ def find_notes(report: Json, _: Translate = str) -> list[str]:
             notes.append(text % row)
         elif row["cited"] == 0 and not row["followed"] and answered.get(row["arm"]) != 0:
             text = _(
-                "ADVICE NEVER CITED: `%(arm)s` got advice in %(rendered)s of %(calls)s calls, and"
+                "ADVICE NEVER CITED: `%(arm)s` got advice (calls: %(rendered)s of %(calls)s), and"
                 " the agent named no bullet."
             )
             note = text % row
@@ -52,9 +52,9 @@ def find_notes(report: Json, _: Translate = str) -> list[str]:
     ]
     if low:
         text = _(
-            "NO GAIN CAN BE SHOWN: of the %(tasks)s tasks that decide, only %(wrong)s are not fully"
-            " right without advice. If all of these improve, p is still at least .05: have at least"
-            " %(least)s that fail today."
+            "NO GAIN CAN BE SHOWN: only %(wrong)s of the %(tasks)s tasks that decide can improve,"
+            " because the others are fully right without advice. p would still be at least .05:"
+            " have at least %(least)s that fail today."
         )
         numbers = {"tasks": low[0]["tasks"], "wrong": low[0]["can_improve"]}
         notes.append(text % {**numbers, "least": MIN_CHANGES})
@@ -78,7 +78,7 @@ def _learning_notes(learning: Json, _: Translate) -> list[str]:
     """What the service did in a run."""
     notes: list[str] = []
     if learning["failed_runs"]:
-        text = _("LEARNING FAILED in %(count)s runs of the service: see `hansei run list`.")
+        text = _("LEARNING FAILED. Failed runs of the service: %(count)s. See `hansei run list`.")
         notes.append(text % {"count": len(learning["failed_runs"])})
     if not learning["calls"]:
         notes.append(
@@ -92,7 +92,7 @@ def _learning_notes(learning: Json, _: Translate) -> list[str]:
     waiting = learning["waiting"]
     if project and waiting:
         text = _(
-            "LESSONS WAIT: %(count)s wait for a person or a second run, and no agent gets them."
+            "LESSONS WAIT for a person or a second run: %(count)s. No agent gets them."
             " %(rule)s To see them: `%(command)s`. To confirm one: `%(confirm)s`. To measure it,"
             " export that playbook, import it under a new name, and run again with `--playbook"
             " NAME` and the same tasks, `--seed` and `--held-out`: it must not have learned from"
@@ -117,7 +117,7 @@ def _learning_notes(learning: Json, _: Translate) -> list[str]:
         notes.append(_("NOTHING LEARNED: the playbook has no bullet after the last window."))
     if learning["unpriced_calls"]:
         text = _(
-            "%(count)s model calls of the service have no known price: the cost of learning is"
+            "Model calls of the service without a known price: %(count)s. The cost of learning is"
             " unknown, and no budget counts it."
         )
         notes.append(text % {"count": learning["unpriced_calls"]})

@@ -203,7 +203,9 @@ def make_plan(
     chosen = [task for task in tasks if task.split == "stream"][: protocol.limit]
     held_out = [task for task in tasks if task.split == "held_out"][: protocol.limit_held_out]
     if protocol.held_out >= len(chosen):
-        raise EvaluationError(f"Cannot hold out {protocol.held_out} of {len(chosen)} tasks.")
+        raise EvaluationError(
+            f"Cannot hold out {protocol.held_out}: the stream has only {len(chosen)}."
+        )
     order = list(range(len(chosen)))
     choice.shuffle(order)
     all_tasks = [*with_held_out(chosen, protocol.held_out, order), *held_out]

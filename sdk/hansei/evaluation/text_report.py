@@ -13,6 +13,7 @@ from hansei.evaluation.statistics import format_p
 from hansei.evaluation.wording import (
     MEMORIES,
     Translate,
+    count_tasks,
     is_unused,
     percent,
     percent_range,
@@ -136,17 +137,18 @@ def _needed(row: Json, _: Translate) -> str:
     elif more <= 0:
         text = _("A difference of 5 points would be seen with this many tasks (power 80 %).")
     else:
-        text = _(
-            "To see a difference of 5 points, %(tasks)s more tasks are needed (power 80 %%)."
-        ) % {"tasks": more}
+        text = _("To see a difference of 5 points, add %(tasks)s (power 80 %%).") % {
+            "tasks": count_tasks(more, _)
+        }
     needed = row.get("changes_needed")
     if needed is None or row["p"] < 0.05:
         return text
     changed, others = sorted((row["better"], row["worse"]), reverse=True)
-    numbers = {"changed": changed, "others": others, "needed": needed, "tasks": row["tasks"]}
+    numbers = {"changed": changed, "others": others, "needed": needed}
     if needed + others > row["tasks"]:
+        numbers["tasks"] = count_tasks(row["tasks"], _)
         reach = _(
-            "These %(tasks)s tasks cannot reach p < .05: with %(others)s in the other direction,"
+            "%(tasks)s cannot reach p < .05: with %(others)s in the other direction,"
             " %(needed)s would have to change in one, in any number of repeats."
         )
     else:

@@ -19,10 +19,10 @@ MEMORIES = {
 }
 """What each arm gives to the agent."""
 DECIDING_TASKS = {
-    "held-out tasks": "%(count)s tasks kept out of learning in this run",
-    "second pass": "%(count)s tasks asked again after learning from them",
-    "stream": "%(count)s tasks asked while learning",
-    "stream after its first window": "%(count)s tasks asked after the first lessons",
+    "held-out tasks": "%(tasks)s kept out of learning in this run",
+    "second pass": "%(tasks)s asked again after learning from them",
+    "stream": "%(tasks)s asked while learning",
+    "stream after its first window": "%(tasks)s asked after the first lessons",
 }
 
 
@@ -57,13 +57,18 @@ def headline(report: Json, _: Translate = str) -> str:
     else:
         result = _("of %(tasks)s, %(first)s were right with it and %(second)s without (%(points)s)")
     result %= {
-        "tasks": _(DECIDING_TASKS[phase]) % {"count": row["tasks"]},
+        "tasks": _(DECIDING_TASKS[phase]) % {"tasks": count_tasks(row["tasks"], _)},
         "first": right[arm],
         "second": right[row["second"]],
         "points": _points(report, row, _),
     }
     sentence = text % {"memory": memory, "result": result}
     return sentence[:1].upper() + sentence[1:]
+
+
+def count_tasks(count: int, _: Translate) -> str:
+    text = _("%(count)s task") if count == 1 else _("%(count)s tasks")
+    return text % {"count": count}
 
 
 def shown_direction(row: Json) -> int:
@@ -89,8 +94,8 @@ def first_pass_line(report: Json, _: Translate = str) -> str:
     row = _main_row(report.get("first_pass", []))
     if row is None or is_unused(report, row["first"]):
         return ""
-    return _("While it was still learning (first pass, %(count)s tasks): %(points)s.") % {
-        "count": row["tasks"],
+    return _("While it was still learning (first pass, %(tasks)s): %(points)s.") % {
+        "tasks": count_tasks(row["tasks"], _),
         "points": _points(report, row, _),
     }
 
@@ -124,11 +129,12 @@ def plan_line(report: Json, _: Translate = str) -> str:
 def protocol_line(plan: Json, tasks: Json, primary: str, _: Translate = str) -> str:
     protocol = plan["protocol"]
     setup = _(
-        "%(stream)s tasks in the stream, %(held_out)s held out, %(controls)s controls;"
+        "%(stream)s in the stream, %(held_out)s held out, controls: %(controls)s;"
         " windows of %(window)s; repeats: %(repeats)s; seed %(seed)s; feedback: %(feedback)s;"
         " agent: %(agent)s."
     ) % {
         **tasks,
+        "stream": count_tasks(tasks["stream"], _),
         "window": plan["window"],
         "repeats": protocol["repeats"],
         "seed": protocol["seed"],
@@ -141,10 +147,14 @@ def protocol_line(plan: Json, tasks: Json, primary: str, _: Translate = str) -> 
     if primary == "stream after its first window":
         count -= plan["window"]
     decides = _(
-        "Decides: %(phase)s, %(count)s tasks. p < .05 needs at least %(least)s tasks that change"
+        "Decides: %(phase)s, %(tasks)s. p < .05 needs at least %(least)s tasks that change"
         " in the same direction: to show a gain, have at least %(least)s that fail today. Repeats"
         " do not add tasks."
-    ) % {"phase": _(PRIMARY_LABELS[primary]), "count": count, "least": MIN_CHANGES}
+    ) % {
+        "phase": _(PRIMARY_LABELS[primary]),
+        "tasks": count_tasks(count, _),
+        "least": MIN_CHANGES,
+    }
     return f"{setup} {decides}"
 
 

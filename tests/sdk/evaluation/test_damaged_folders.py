@@ -92,7 +92,9 @@ def test_report_counts_lessons_that_wait_and_names_the_commands(folder: Path, bu
     record = LEARNING | {"bullets": bullets, "waiting": 2, "project": "eval-1"}
     (folder / "learning.jsonl").write_text(json.dumps(record) + "\n")
     (note,) = (
-        each for each in build_report(folder)["notes"] if each.startswith("LESSONS WAIT: 2 ")
+        each
+        for each in build_report(folder)["notes"]
+        if each.startswith("LESSONS WAIT for a person or a second run: 2.")
     )
     assert CONFIRMATION_RULE in note
     assert "`hansei playbook show evaluation --status all --project eval-1`" in note

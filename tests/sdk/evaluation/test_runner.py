@@ -705,10 +705,30 @@ def test_gain_that_the_tasks_cannot_show_is_named() -> None:
         assert (row["can_improve"], row["better"], row["p"] < 0.05) == (count, count, not is_named)
         notes = [note for note in result["notes"] if note.startswith("NO GAIN CAN BE SHOWN")]
         assert len(notes) == is_named
-        assert all("of the 8 tasks that decide, only 5 are not fully right" in n for n in notes)
+        assert all("only 5 of the 8 tasks that decide can improve" in n for n in notes)
     command = ("run", "--tasks", write_tasks(tasks), "--agent", write_agent(ANSWER))
     plan = " ".join(run(*command, "--dry-run").output.split())
     assert "to show a gain, have at least 6 that fail today" in plan
+
+
+def test_one_task_is_singular() -> None:
+    """A report said "of 1 tasks kept out of learning", and "1 controls"."""
+    control = {**TASKS[0], "control": True, "split": "held_out"}
+    result = hansei.evaluate(
+        lambda request: "0" if request["advice"] else "x",
+        [control, *TASKS[1:3]],
+        folder="out",
+        arms=["none", "icl"],
+        window=1,
+    )
+    assert "of 1 task kept out of learning in this run, 100.0 % were right" in headline(result)
+    assert "controls: 1;" in plan_line(result)
+    assert "Decides: held-out tasks, 1 task." in plan_line(result)
+    [line] = next(s.lines for s in sections(result) if s.title.startswith("Differences: held"))
+    assert line.startswith("icl − none: 1 task cannot reach p < .05")
+    assert not re.search(r"\b1 (tasks|controls)\b", Path("out/report.html").read_text())
+    result["first_pass"][0]["tasks"] = 1
+    assert "(first pass, 1 task)" in first_pass_line(result)
 
 
 def test_bullets_have_the_number_of_their_citations() -> None:
@@ -745,7 +765,7 @@ def test_too_few_tasks_are_named_before_and_after_the_run() -> None:
     assert "Decides: held-out tasks, 5 tasks. p < .05 needs at least 6 tasks" in plan
     assert run(*command, "--output", "out").exit_code == 0
     assert any(note.startswith("TOO FEW TASKS") for note in report()["notes"])
-    assert "These 5 tasks cannot reach p < .05" in Path("out/report.html").read_text().replace(
+    assert "5 tasks cannot reach p < .05" in Path("out/report.html").read_text().replace(
         "&lt;", "<"
     )
 

@@ -102,7 +102,7 @@ def test_report_asks_for_more_tasks_only_without_a_result(
     lines = _comparisons({"advice": []}, [row], "held-out tasks", str).lines
     assert lines == is_shown * [
         "hansei − none: Tasks that changed: 13 in one direction, 0 in the other. p < .05 needs 6"
-        " against 0. To see a difference of 5 points, 882 more tasks are needed (power 80 %)."
+        " against 0. To see a difference of 5 points, add 882 tasks (power 80 %)."
     ]
 
 

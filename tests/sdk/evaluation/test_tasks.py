@@ -143,7 +143,7 @@ def test_examples_need_right_answers() -> None:
     [
         ({"arms": ("none", "mem")}, "Unknown arm 'mem'"),
         ({"arms": ("none", "none")}, "names each arm once"),
-        ({"held_out": 1}, "Cannot hold out 1 of 1 tasks"),
+        ({"held_out": 1}, "Cannot hold out 1: the stream has only 1"),
     ],
 )
 def test_protocol_that_does_not_fit(options: dict[str, Any], reason: str) -> None:

@@ -13,6 +13,7 @@ from hansei.evaluation.text_report import sections
 from hansei.evaluation.wording import (
     MEMORIES,
     Translate,
+    count_tasks,
     curve_line,
     first_pass_line,
     headline,
@@ -118,8 +119,9 @@ def _describe_findings(report: Json, translate: Translate) -> str:
             sentences.append(translate(text))
     for row in report["controls"]:
         if (row["first"], row["second"]) == ("hansei", "none"):
-            text = N_("Controls: of %(tasks)s tasks, %(worse)s became wrong with advice.")
-            sentences.append(translate(text) % {"tasks": row["tasks"], "worse": row["worse"]})
+            text = N_("Controls: of %(tasks)s, %(worse)s became wrong with advice.")
+            tasks = count_tasks(row["tasks"], translate)
+            sentences.append(translate(text) % {"tasks": tasks, "worse": row["worse"]})
     return " ".join(sentences)
 
 
